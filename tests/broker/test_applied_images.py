@@ -10,6 +10,7 @@ from ottla.broker.metadata.log import MetadataBatch
 from ottla.errors import StorageError
 from ottla.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord, TopicRecord
 from ottla.metadata.image import EMPTY_IMAGE
+from ottla.metadata.replay import replay
 
 
 class Source:
@@ -46,3 +47,31 @@ def test_a_controller_that_was_deposed_reads_a_transaction_again_from_its_beginn
         assert set(applied.committed.topics) == {"topic-1", "topic-2", "topic-3"}
 
     asyncio.run(body())
+
+
+def test_a_controller_that_was_deposed_keeps_nothing_of_its_uncommitted_decisions() -> None:
+    """It is elected once more, and goes on from what was committed meanwhile."""
+
+    async def body() -> None:
+        source = Source(topic(1))
+        applied = AppliedImages(source, EMPTY_IMAGE, lambda: None)
+        await applied.apply(1)
+        assert not applied.begin_own()
+        applied.decide([topic(2)], end_offset=2, epoch=1)
+        applied.seal()
+        assert set(applied.draft.topics) == {"topic-1", "topic-2"}
+        applied.end_own()
+        assert set(applied.draft.topics) == {"topic-1"}
+        source.records_there.append(topic(3))  # another leader's, in its place
+        await applied.apply(2)
+        assert set(applied.committed.topics) == set(applied.draft.topics) == {"topic-1", "topic-3"}
+
+    asyncio.run(body())
+
+
+def test_who_holds_the_images_sees_those_of_a_snapshot_too() -> None:
+    """The holder stays the same: an authorizer asks it with every request."""
+    applied = AppliedImages(Source(), EMPTY_IMAGE, lambda: None)
+    images, image = applied.images, replay(EMPTY_IMAGE, [topic(1)])
+    applied.start_over(image)
+    assert images.committed is applied.committed is applied.draft is image

@@ -344,7 +344,7 @@ def test_all_acls_of_a_principal_are_looked_at_once_for_all_its_connections(monk
         looks.append(given)
         return False
 
-    source = SimpleNamespace(image=replay(EMPTY_IMAGE, [reading("User:alice", "t1"), reading("User:*", "t2")]))
+    source = SimpleNamespace(committed=replay(EMPTY_IMAGE, [reading("User:alice", "t1"), reading("User:*", "t2")]))
     monkeypatch.setattr(authorization, "is_allowed_anywhere", look)
     given = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
     authorizer = AclAuthorizer(BrokerConfig(given), real_world().clock, source)
@@ -354,6 +354,6 @@ def test_all_acls_of_a_principal_are_looked_at_once_for_all_its_connections(monk
     rights = authorizer.rights(Principal("User", "alice"), "127.0.0.1")
     assert not rights.may_anywhere(Operation.READ, ResourceType.TOPIC), "of each operation for itself"
     assert not authorizer.rights(Principal("User", "bob"), "127.0.0.1").may_anywhere(Operation.WRITE, ResourceType.TOPIC)
-    source.image = replay(source.image, [reading("User:alice", "t3")])
+    source.committed = replay(source.committed, [reading("User:alice", "t3")])
     assert not rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC)
     assert len(looks) == 4

@@ -242,4 +242,4 @@ def held_by(runner: ConsumerRunner, member_id: str) -> set[Place]:
 
 
 def test_a_consumer_group_keeps_its_laws_whatever_its_members_do() -> None:
-    run_state_machine_as_test(Group, settings=settings(max_examples=max(300, settings().max_examples), stateful_step_count=40))
+    run_state_machine_as_test(Group, settings=settings(max_examples=max(200, settings().max_examples), stateful_step_count=40))

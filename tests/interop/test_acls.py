@@ -40,7 +40,7 @@ class Asked:
     def program(self, rng: random.Random) -> None:
         everyone = rng.random() < 0.3
         self.lines.append(f"new\tUser:admin;User:root\t{str(everyone).lower()}")
-        source = SimpleNamespace(image=EMPTY_IMAGE)
+        source = SimpleNamespace(committed=EMPTY_IMAGE)
         given = {
             "authorizer.class.name": STANDARD,
             "super.users": "User:admin;User:root",
@@ -49,7 +49,7 @@ class Asked:
         authorizer = AclAuthorizer(BrokerConfig(given), real_world().clock, source)
         rights = {(asker, host): authorizer.rights(Principal.parse(asker), host) for asker in ASKERS for host in ADDRESSES}
         for _ in range(6):
-            source.image = replay(source.image, self._changes(rng, source.image))
+            source.committed = replay(source.committed, self._changes(rng, source.committed))
             for _ in range(QUESTIONS // 300):
                 asker, host = rng.choice(ASKERS), rng.choice(ADDRESSES)
                 resource_type = rng.choice([ResourceType.TOPIC, ResourceType.GROUP])

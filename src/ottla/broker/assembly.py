@@ -57,7 +57,7 @@ async def assemble(world: World, config: BrokerConfig, home: Home, introductions
     replication = Replication(config.node_id, config, world.clock, home.others, home.is_known, may_lead=not home.replicates)
     partitions = PartitionStore(world, config, replication, directories.of_replicas, node, has_offline=directories.has_offline)
     throttling = Throttling(world, config)
-    authorizer = AclAuthorizer(config, world.clock, home.metadata) if config["authorizer.class.name"] else AllowAll()
+    authorizer = AclAuthorizer(config, world.clock, home.metadata.images) if config["authorizer.class.name"] else AllowAll()
     gate = Gatekeeper(
         world, config, home.services, throttling, authorizer, forward=home.forward(publisher), is_active=lambda: home.metadata.is_active
     )  # fmt: skip

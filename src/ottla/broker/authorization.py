@@ -15,7 +15,7 @@ from ottla.config.keys.authorizer import super_users
 from ottla.errors import ErrorCode
 from ottla.messages.acl_codes import OPERATIONS, Operation, ResourceType
 from ottla.metadata.acls import NO_ACLS, AclTables
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import CommittedImages
 from ottla.ports import Clock
 from ottla.security.authorizer import Asker, allowed_operations, is_allowed_anywhere
 from ottla.security.principal import Principal
@@ -23,7 +23,7 @@ from ottla.security.principal import Principal
 NOT_ASKED: Final = -(2**31)
 """What is reported in place of a bit field that was not asked for."""
 REMEMBERED_MAX: Final = 1000
-"""Answers that a connection remembers while the rules stay as they are."""
+"""Answers that a connection remembers of each type of resource, while the rules stay as they are."""
 _ALL: Final = tuple(sum(1 << operation for operation in OPERATIONS.get(kind, ())) for kind in sorted(ResourceType))
 """By the number of the type: hashing an enum's member takes longer than all the rest of a question."""
 
@@ -104,19 +104,12 @@ class AllowAll:
         return True
 
 
-class ImageSource(Protocol):
-    """The place of the newest image."""
-
-    @property
-    def image(self) -> ClusterImage: ...
-
-
 class AclAuthorizer:
     """An authorizer that goes by the ACLs of the cluster (Kafka's StandardAuthorizer). Super users come from the node's own file."""
 
     is_configured = True
 
-    def __init__(self, config: BrokerConfig, clock: Clock, images: ImageSource) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, images: CommittedImages) -> None:
         self._super_users = super_users(config["super.users"])
         self.images = images
         self.otherwise: bool = config["allow.everyone.if.no.acl.found"]
@@ -127,7 +120,7 @@ class AclAuthorizer:
     @property
     def tables(self) -> AclTables:
         """The ACLs of the newest image."""
-        return self.images.image.acl_tables
+        return self.images.committed.acl_tables
 
     def rights(self, principal: Principal, host: str) -> Rights:
         if str(principal) in self._super_users:
@@ -166,7 +159,7 @@ class SuperUser(AllowAll):
 class AclRights:
     """The rights that ACLs give to one principal at one address. Answers are remembered as long as the image has the same ACLs."""
 
-    __slots__ = ("_answers", "_asker", "_audit", "_authorizer", "_count", "_images", "_tables")
+    __slots__ = ("_answers", "_asker", "_audit", "_authorizer", "_images", "_tables")
 
     def __init__(self, authorizer: AclAuthorizer, asker: Asker) -> None:
         self._authorizer = authorizer
@@ -174,44 +167,56 @@ class AclRights:
         self._audit = authorizer.audit
         self._asker = asker
         self._tables = NO_ACLS
-        self._count = 0
-        self._answers: list[dict[str, int]] = [{} for _ in ResourceType]  # by type and name
+        self._answers = [_Answers(authorizer, asker, resource_type) for resource_type in sorted(ResourceType)]
 
     @property
     def version(self) -> object:
         return self._authorizer.tables
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        audit = self._audit
-        found = self._answers[resource_type].get(name)
-        if found is None or self._images.image.acl_tables is not self._tables:
-            found = self.allowed(resource_type, name)
-        if found >> operation & 1:
-            audit.allowed_count += 1
+        if self._images.committed.acl_tables is not self._tables:
+            self._forget()
+        if self._answers[resource_type][name] >> operation & 1:
+            self._audit.allowed_count += 1
             if LOG.is_wanted:
-                audit.tell(self._asker, operation, resource_type, name)
+                self._audit.tell(self._asker, operation, resource_type, name)
             return True
-        audit.deny(self._asker, operation, resource_type, name)
+        self._audit.deny(self._asker, operation, resource_type, name)
         return False
 
     def allowed(self, resource_type: ResourceType, name: str) -> int:
-        tables = self._images.image.acl_tables
-        if tables is not self._tables or self._count >= REMEMBERED_MAX:
-            self._tables, self._count = tables, 0
-            for answers in self._answers:
-                answers.clear()
-        found = self._answers[resource_type].get(name)
-        if found is None:
-            otherwise = self._authorizer.otherwise
-            bits = allowed_operations(tables, self._asker, resource_type, name, otherwise=otherwise)
-            self._answers[resource_type][name] = found = bits & _ALL[resource_type]
-            self._count += 1
-        return found
+        if self._images.committed.acl_tables is not self._tables:
+            self._forget()
+        return self._answers[resource_type][name]
+
+    def _forget(self) -> None:
+        self._tables = self._images.committed.acl_tables
+        for answers in self._answers:
+            answers.clear()
 
     def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
         if self.may(operation, resource_type, _SOME_NAME):  # as Kafka: the operator's word where no ACL is
             return True
         return self._authorizer.allows_anywhere(self._asker, operation, resource_type)
+
+
+class _Answers(dict[str, int]):
+    """The remembered answers of one type of resource, by name. An unknown name is asked for, of the ACLs of the moment."""
+
+    __slots__ = ("_asker", "_authorizer", "_resource_type")
+
+    def __init__(self, authorizer: AclAuthorizer, asker: Asker, resource_type: ResourceType) -> None:
+        self._authorizer = authorizer
+        self._asker = asker
+        self._resource_type = resource_type
+
+    def __missing__(self, name: str) -> int:
+        if len(self) >= REMEMBERED_MAX:
+            self.clear()
+        authorizer, resource_type = self._authorizer, self._resource_type
+        bits = allowed_operations(authorizer.tables, self._asker, resource_type, name, otherwise=authorizer.otherwise)
+        answer = self[name] = bits & _ALL[resource_type]
+        return answer
 
 
 _SOME_NAME: Final = "hardcode"

@@ -60,6 +60,11 @@ class ImageHistory:
             self.committed = self._sealed.popleft()
         return self.committed
 
+    def start_over(self, image: ClusterImage) -> None:
+        """Makes the image the committed one, with no decision beyond it."""
+        self.committed = image
+        self.drop_uncommitted()
+
     def drop_uncommitted(self) -> None:
         """Resets the draft to what is committed: this node no longer leads."""
         self._sealed.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -166,6 +166,13 @@ class ClusterImage:
 
 
 EMPTY_IMAGE: Final = ClusterImage()
+
+
+class CommittedImages(Protocol):
+    """The holder of a node's newest committed image."""
+
+    @property
+    def committed(self) -> ClusterImage: ...
 
 
 def metric_name(topic: str) -> str | None:

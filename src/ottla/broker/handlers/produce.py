@@ -49,10 +49,14 @@ def handle(parts: Parts, context: RequestContext, request: ProduceRequest) -> Co
     response = ProduceResponse(responses)
     staged = StagedProduce(parts, context, response, request.acks, request.timeout_ms, request.transactional_id)
     problem = None if request.acks in _ACKS and request.transactional_id is None else _problem(parts, context, request)
-    store, has_ids, asks = parts.partitions, context.version >= TOPIC_IDS_SINCE, parts.authorizer.is_configured
+    store, has_ids, asks = parts.partitions, context.version >= TOPIC_IDS_SINCE, problem is None and parts.authorizer.is_configured
     for topic in request.topic_data:
         partitions = store.by_id.get(topic.topic_id) if has_ids else store.by_name.get(topic.name)
-        refusal = problem if problem is not None or not asks else _refusal(parts, context, topic, partitions)
+        refusal = problem
+        if asks:  # as _refusal asks; its call would cost more than the question
+            name = _name_by_id(parts, topic, partitions) if has_ids else topic.name
+            if name is not None and not context.connection.rights.may(_WRITE, _TOPIC, name):
+                refusal = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         results = [_try_to_stage(parts, topic, partitions, data, staged, refusal) for data in topic.partition_data]
         responses.append(TopicProduceResponse(topic.name, topic.topic_id, results))
     waits = staged.heavy or staged.late or staged.unpermitted
@@ -263,16 +267,16 @@ def _has_transactional_batch(request: ProduceRequest) -> bool:
 
 
 def _refusal(parts: Parts, context: RequestContext, topic: TopicProduceData, partitions: dict[int, Partition] | None) -> KafkaError | None:
-    """Returns why the client may not write to the topic, if so. An id that no topic has reveals nothing: its right is not checked.
-
-    ``partitions`` are those that this node has of it.
-    """
-    name: str | None = topic.name
-    if context.version >= TOPIC_IDS_SINCE:
-        name = next(iter(partitions.values())).topic if partitions else parts.image.topic_names.get(topic.topic_id)
+    """Returns why the client may not write to the topic, if so. ``partitions`` are those that this node has of it."""
+    name = _name_by_id(parts, topic, partitions) if context.version >= TOPIC_IDS_SINCE else topic.name
     if name is None or context.connection.rights.may(_WRITE, _TOPIC, name):
         return None
     return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _name_by_id(parts: Parts, topic: TopicProduceData, partitions: dict[int, Partition] | None) -> str | None:
+    """Returns None for an id that no topic has: it reveals nothing, and its right is not checked."""
+    return next(iter(partitions.values())).topic if partitions else parts.image.topic_names.get(topic.topic_id)
 
 
 def _absent(parts: Parts, topic: TopicProduceData, index: int, version: int) -> KafkaError:

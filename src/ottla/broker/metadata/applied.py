@@ -14,7 +14,7 @@ from ottla.broker.tasks.slices import pause
 from ottla.broker.tasks.waiters import OffsetWaiters
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.metadata.history import ImageHistory
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import ClusterImage, CommittedImages
 from ottla.metadata.transactions import Transactions
 from ottla.wire.schema import Stored
 
@@ -43,6 +43,11 @@ class AppliedImages:
         self._is_own = False
         self.end_offset = image.end_offset
         """Up to where the log was read or committed; the image ends there, too, but for an open transaction."""
+
+    @property
+    def images(self) -> CommittedImages:
+        """The holder of ``committed``, for those who ask for it with every request."""
+        return self._images
 
     @property
     def committed(self) -> ClusterImage:
@@ -118,7 +123,7 @@ class AppliedImages:
 
     def start_over(self, image: ClusterImage) -> None:
         """Starts over from a snapshot, which has taken the place of the log."""
-        self._images = ImageHistory(image)
+        self._images.start_over(image)
         self._transactions = Transactions()
         self.end_offset = image.end_offset
         self._tell()

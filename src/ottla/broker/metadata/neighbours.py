@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from ottla.consensus.calls import Answer, Request
-from ottla.metadata.image import ClusterImage
+from ottla.metadata.image import ClusterImage, CommittedImages
 from ottla.wire.schema import Stored
 
 
@@ -36,6 +36,11 @@ class MetadataFollower(Protocol):
 
 class MetadataStore(Protocol):
     """The store of decisions, from which this node learns them: a replica of the quorum's log, or ZooKeeper."""
+
+    @property
+    def images(self) -> CommittedImages:
+        """The holder of ``image``, for those who ask for it with every request."""
+        ...
 
     @property
     def image(self) -> ClusterImage:

@@ -53,6 +53,7 @@ class MetadataReplica(Part):
         self._follower = follower
         self._voters = voters
         self._applied = AppliedImages(log, image, self._on_committed)
+        self.images: Final = self._applied.images
         self._queue: deque[wanted.Effect] = deque()
         self._is_carrying_out = False
         self._high_watermark = 0

@@ -90,6 +90,7 @@ class ZookeeperMetadata(Part):
         self._bytes_between_snapshots: int = config["metadata.log.max.record.bytes.between.snapshots"]
         self._served = ServedLog()
         self._applied = AppliedImages(self._served, EMPTY_IMAGE, self._on_change)
+        self.images: Final = self._applied.images
         self._serving = Serving(world, self._served, cluster_id, lambda: self.is_active, lambda: (self.leader_id, self.epoch))
         self._following = Following(
             config.node_id, peers, self._applied, self._served, bytes_max=config["controller.quorum.fetch.max.bytes"]
