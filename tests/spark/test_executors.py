@@ -1,6 +1,9 @@
 """What a session on a cluster sets and leaves alone, and how readers learn of its cores; without a JVM."""
 
+import ast
+import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 from ottla.spark.choices import acting
 from ottla.spark.defaults import environment_for, settings_for
 from ottla.spark.executors import READERS, is_local, tell
+from ottla.spark.interpreter import LAUNCHED, LAUNCHER, VARIABLES
 from ottla.spark.planning import TASKS_VARIABLE
 
 CLUSTERS = ["spark://host:7077", "yarn", "k8s://https://host:443", "local-cluster[2,1,1024]"]
@@ -23,7 +27,8 @@ def test_a_local_master_has_its_driver_on_loopback_and_its_cores(master: str):
     environment = environment_for(master, settings, {})
     assert environment["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert int(environment[TASKS_VARIABLE]) >= 1
-    assert environment["PYSPARK_PYTHON"] == environment["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert environment["PYSPARK_PYTHON"] == environment["PYSPARK_DRIVER_PYTHON"] == LAUNCHER
+    assert environment[LAUNCHED] == sys.executable
 
 
 @pytest.mark.parametrize("master", CLUSTERS)
@@ -38,6 +43,23 @@ def test_what_suits_one_machine_is_not_set_on_a_cluster(master: str):
 def test_a_python_that_was_chosen_stays(master: str):
     chosen = {"PYSPARK_PYTHON": "./env/bin/python"}
     assert environment_for(master, settings_for(master), chosen)["PYSPARK_PYTHON"] == "./env/bin/python"
+
+
+def test_a_cluster_runs_this_python_by_its_own_path_also_after_a_session_on_this_machine():
+    """Executors do not have the launcher; nor is it for a Spark whose PySpark may be another one than the installed."""
+    before = environment_for("local[2]", settings_for("local[2]"), {})
+    for master, more in [*((cluster, {}) for cluster in CLUSTERS), ("local[2]", {"SPARK_HOME": "/opt/spark"})]:
+        environment = environment_for(master, settings_for(master), before | more)
+        assert [environment[name] for name in VARIABLES] == [sys.executable] * 2, master
+
+
+def test_the_launcher_leaves_out_the_copies_of_pyspark_alone(tmp_path: Path):
+    kept = [str(tmp_path / "my modules"), "/opt/pyspark.zip", "/opt/spark/jars/spark-core_2.13-4.3.0.jar"]
+    copies = ["/opt/spark/python/lib/pyspark.zip", "/opt/spark/python/lib/py4j-0.10.9.9-src.zip"]
+    show = "import os, sys; print([os.environ['PYTHONPATH'].split(':'), sys.argv[1:]])"
+    given = {LAUNCHED: sys.executable, "PYTHONPATH": ":".join([*copies, kept[0], *copies, *kept[1:]])}
+    shown = subprocess.run([LAUNCHER, "-c", show, "a b", "*"], env=given, capture_output=True, text=True, check=True)
+    assert ast.literal_eval(shown.stdout) == [kept, ["a b", "*"]]
 
 
 class Reader:

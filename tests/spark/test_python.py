@@ -6,7 +6,9 @@ import sys
 import venv
 from pathlib import Path
 
+import pyspark
 import pytest
+from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
 
 import ottla
@@ -102,3 +104,9 @@ def test_a_plain_session_finds_the_source_once_ottla_is_imported_and_says_before
     assert found["values"] == ["0", "1", "2", "3", "4"]
     assert NOT_FOUND in found["another session"]
     assert f"set PYSPARK_PYTHON={sys.executable}" in found["another session"]
+
+
+def test_functions_of_a_session_on_this_machine_import_the_installed_pyspark(spark):
+    """The copy that Spark puts before it is a zip of sources, which each process would compile."""
+    place = F.udf(lambda _: __import__("pyspark").__file__, "string")
+    assert spark.range(1).select(place("id")).first()[0] == pyspark.__file__

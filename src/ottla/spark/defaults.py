@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.runtime.java import use_java
 from ottla.spark.executors import is_local
+from ottla.spark.interpreter import pythons
 from ottla.spark.jvm_start import JVM_OPTION, check_options, explained, owned_by_driver
 from ottla.spark.planning import FILTERS_VARIABLE, TASKS_VARIABLE
 from ottla.spark.start_cache import options
@@ -119,10 +119,9 @@ def settings_for(master: str) -> dict[str, str]:
 
 def environment_for(master: str, settings: Mapping[str, str], chosen: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment of Spark's processes, as far as it differs from what was chosen before."""
-    pythons = {name: chosen.get(name, sys.executable) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
     filters = {FILTERS_VARIABLE: settings[PUSHDOWN].lower()}
     here = {"SPARK_LOCAL_IP": "127.0.0.1", TASKS_VARIABLE: str(cores_of(master))} if is_local(master) else {}
-    return pythons | filters | here
+    return pythons(chosen, is_local=is_local(master)) | filters | here
 
 
 def stop_session(timeout_s: float = JVM_TIMEOUT_S) -> None:

@@ -3,6 +3,8 @@
 Spark looks for data sources, and runs its workers, with ``python3`` unless PYSPARK_PYTHON says otherwise, and in an environment that
 is not activated that one has no ottla. The JVM reads the variable when it starts. After that, a session on this machine can still
 have the source registered with a Python of its own.
+
+Processes on the driver's machine start by ``python.sh``, which leaves out a copy of PySpark that is slow to import.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ import os
 import shutil
 import sys
 import warnings
-from typing import Any
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+VARIABLES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+LAUNCHER: Final = str(Path(__file__).with_name("python.sh"))
+LAUNCHED: Final = "OTTLA_SPARK_PYTHON"
+"""The variable of the Python that the launcher starts."""
 
 
 def share_python() -> None:
@@ -28,6 +38,22 @@ def share_python() -> None:
             return
         text = 'Spark runs python3, which may not be the Python of ottla, and then does not find format("ottla")'
         warnings.warn(f"{text}; {way_out()}", stacklevel=3)
+
+
+def pythons(chosen: Mapping[str, str], *, is_local: bool) -> dict[str, str]:
+    """Returns the variables by which Spark runs this Python, unless another one was chosen. ``is_local``: all on the driver's machine."""
+    own = sys.executable
+    wanted = LAUNCHER if is_local and _has_own_copy(chosen) and os.access(LAUNCHER, os.X_OK) else own
+    found = {name: wanted if chosen.get(name) in (None, own, LAUNCHER) else chosen[name] for name in VARIABLES}
+    return found | {LAUNCHED: own} if LAUNCHER in found.values() else found
+
+
+def _has_own_copy(chosen: Mapping[str, str]) -> bool:
+    """Returns whether the Spark that is started is that of the installed PySpark."""
+    spec, home = find_spec("pyspark"), chosen.get("SPARK_HOME")
+    if spec is None or spec.origin is None:
+        return False
+    return home is None or Path(home).resolve() == Path(spec.origin).parent.resolve()
 
 
 def way_out() -> str:
