@@ -107,5 +107,5 @@ def test_a_plain_session_finds_the_source_once_ottla_is_imported_and_says_before
 
 def test_functions_of_a_session_on_this_machine_import_the_installed_pyspark(spark):
     """The copy that Spark puts before it is a zip of sources, which each process would compile."""
-    is_zipped = F.udf(lambda _: ".zip" in __import__("pyspark").__file__, "boolean")
+    is_zipped = F.udf(lambda _: ".zip" in str(__import__("pyspark").__file__), "boolean")
     assert [row[0] for row in spark.range(1).select(is_zipped("id")).collect()] == [False]
