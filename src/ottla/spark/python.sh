@@ -10,4 +10,4 @@ for entry in $PYTHONPATH; do
     esac
 done
 export PYTHONPATH="$path"
-exec "$OTTLA_SPARK_PYTHON" "$@"
+exec "${OTTLA_SPARK_PYTHON:-python3}" "$@"
