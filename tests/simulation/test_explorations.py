@@ -107,7 +107,7 @@ def test_no_promise_is_broken(key: tuple[str, str], block: int) -> None:
     "key",
     [
         ("metadata", QUORUM),
-        *(pytest.param(key, marks=pytest.mark.slow) for key in (("replicated", QUORUM), ("replicated", ZOOKEEPER), ("moments", QUORUM))),
+        *(pytest.param(key, marks=pytest.mark.slow) for key in (("replicated", ZOOKEEPER), ("moments", QUORUM))),
     ],
     ids="-in-".join,
 )
