@@ -33,6 +33,7 @@ from ottla.metadata.replay import replay
 from ottla.records.builder import BatchBuilder
 from ottla.replication.fetch_sessions import FetchSession
 from ottla.runtime.world import real_world
+from ottla.security.authorizer import allowed_operations
 from ottla.security.principal import Principal
 from ottla.sim.cluster import SimBroker
 from ottla.types import TopicPartition
@@ -357,3 +358,21 @@ def test_all_acls_of_a_principal_are_looked_at_once_for_all_its_connections(monk
     source.committed = replay(source.committed, [reading("User:alice", "t3")])
     assert not rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC)
     assert len(looks) == 4
+
+
+def test_a_connection_remembers_a_bounded_number_of_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    answer = allowed_operations
+
+    def ask(tables: Any, asker: Any, resource_type: Any, name: str, **more: Any) -> int:
+        asked.append(name)
+        return answer(tables, asker, resource_type, name, **more)
+
+    monkeypatch.setattr(authorization, "allowed_operations", ask)
+    monkeypatch.setattr(authorization, "REMEMBERED_MAX", 3)
+    given = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+    source = SimpleNamespace(committed=replay(EMPTY_IMAGE, [reading("User:alice", "t0")]))
+    rights = AclAuthorizer(BrokerConfig(given), real_world().clock, source).rights(Principal("User", "alice"), "127.0.0.1")
+    for name in ["t0", "t1", "t2", "t0", "t2", "t3", "t0"]:
+        assert rights.may(Operation.READ, ResourceType.TOPIC, name) == (name == "t0")
+    assert asked == ["t0", "t1", "t2", "t3", "t0"], "those that are remembered are not asked again, until there are too many"

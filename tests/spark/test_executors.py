@@ -54,7 +54,8 @@ def test_a_cluster_runs_this_python_by_its_own_path_also_after_a_session_on_this
 
 
 def test_the_launcher_leaves_out_the_copies_of_pyspark_alone(tmp_path: Path):
-    kept = [str(tmp_path / "my modules"), "/opt/pyspark.zip", "/opt/spark/jars/spark-core_2.13-4.3.0.jar"]
+    (tmp_path / "module.py").touch()
+    kept = [str(tmp_path / "my modules"), f"{tmp_path}/*", "/opt/pyspark.zip", "/opt/spark/jars/spark-core_2.13-4.3.0.jar"]
     copies = ["/opt/spark/python/lib/pyspark.zip", "/opt/spark/python/lib/py4j-0.10.9.9-src.zip"]
     show = "import os, sys; print([os.environ['PYTHONPATH'].split(':'), sys.argv[1:]])"
     given = {LAUNCHED: sys.executable, "PYTHONPATH": ":".join([*copies, kept[0], *copies, *kept[1:]])}

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Starts Python for Spark on the driver's machine, with the installed PySpark. Spark puts a zip of PySpark's sources before it, which is the
 # same, and which each process would compile again: half a second of processor time.
+set -f  # an entry is no pattern
 path=
 IFS=:
 for entry in $PYTHONPATH; do
