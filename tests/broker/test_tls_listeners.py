@@ -89,16 +89,18 @@ def test_each_client_is_served_under_the_principal_it_has_proved(secured: Secure
         consumer.subscribe([topic])
         records = iter(consumer)
         assert [next(records).value for _ in values] == values
-        assert secured.principals(listener) == {principal}
+        eventually(lambda: secured.principals(listener), lambda found: found == {principal})  # nobody, until the handshake is done
     eventually(lambda: (secured.broker.gate.threshold.waiting_count, secured.principals(listener)), lambda left: left == (0, set()))
 
 
 def test_a_client_without_its_certificate_is_refused(secured: Secured) -> None:
-    failed = secured.broker.gate.threshold.tally.failed
+    before = secured.broker.gate.threshold.tally_of("MUTUAL")
+    failed, succeeded = before.failed, before.succeeded
     with Admin(secured.address("MUTUAL"), **secured.settings("MUTUAL")) as admin, pytest.raises(KafkaError):
         admin.list_topics()
-    eventually(lambda: secured.broker.gate.threshold.tally.failed, lambda count: count > failed)  # the alert may come before it is counted
-    assert not secured.principals("MUTUAL")
+    eventually(lambda: secured.broker.gate.threshold.tally_of("MUTUAL").failed, lambda count: count > failed)  # the alert may come first
+    eventually(lambda: secured.principals("MUTUAL"), lambda left: not left)  # the connection is closed after that
+    assert secured.broker.gate.threshold.tally_of("MUTUAL").succeeded == succeeded
 
 
 def test_another_authority_is_not_trusted_and_not_tried_again(secured: Secured, tmp_path: Path) -> None:

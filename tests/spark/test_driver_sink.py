@@ -265,7 +265,7 @@ def test_the_error_for_a_batch_that_is_too_large_names_the_remedies():
     def fail():
         raise RuntimeError("Total size of serialized results of 4 tasks (1.2 GiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)")
 
-    rows: Any = SimpleNamespace(columns=["value"], select=lambda *names: SimpleNamespace(toArrow=fail))
+    rows: Any = SimpleNamespace(columns=["value"], toArrow=fail)
     with pytest.raises(BatchTooLargeError, match=r"batch 7 .*raise spark\.driver\.maxResultSize.*maxOffsetsPerTrigger.*at_least_once"):
         collected(rows, 7)
 

@@ -13,7 +13,8 @@ from tests.spark.conftest import Topics
 
 from ottla.spark import prefetch
 from ottla.spark.offsets import from_json
-from ottla.spark.planning import BYTES_PER_TASK_MIN, ROWS_PER_TASK_MIN, OffsetRanges
+from ottla.spark.planning import BYTES_PER_TASK_MIN, OffsetRanges
+from ottla.spark.prefetch import ROWS_MAX
 from ottla.spark.reading import DataLossError, RangeFetcher, read_ranges
 from ottla.spark.source import OttlaDataSource
 from ottla.spark.stream_reader import TopicStreamReader
@@ -63,12 +64,12 @@ def test_rows_of_a_small_batch_travel_with_its_plan(topics: Topics):
 
 def test_a_batch_with_many_rows_is_left_to_a_task(topics: Topics, monkeypatch: pytest.MonkeyPatch):
     topic = topics.create()
-    topics.produce(topic, [(None, b"v")] * (ROWS_PER_TASK_MIN + 1), batch_size=65_536)
+    topics.produce(topic, [(None, b"v")] * (ROWS_MAX + 1), batch_size=65_536)
     asked = noted_reads(monkeypatch)
     stream = reader(topics, topic)
-    assert Plan(stream, topic, ROWS_PER_TASK_MIN + 1).rows is None
+    assert Plan(stream, topic, ROWS_MAX + 1).rows is None
     assert not asked
-    assert len(Plan(stream, topic, ROWS_PER_TASK_MIN).rows or []) == ROWS_PER_TASK_MIN
+    assert len(Plan(stream, topic, ROWS_MAX).rows or []) == ROWS_MAX
 
 
 def test_a_batch_with_many_bytes_is_left_to_a_task_and_the_next_one_like_it_is_not_tried(topics: Topics, monkeypatch: pytest.MonkeyPatch):

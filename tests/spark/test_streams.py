@@ -317,6 +317,7 @@ def test_a_bad_row_says_which_field_does_not_fit(spark, topics: Topics, tmp_path
         b'{"customer":"ada","amount":"%s"}' % (b"9" * 100): f'field amount does not fit int: "{"9" * 79}...',
         b"[1]": "it does not fit struct<customer:string,amount:int,",
         b"5": "it does not fit struct<customer:string,amount:int,",
+        b'{"customer":"\xff","amount":1}': "no UTF-8",
     }
     orders, target, letters = topics.create(), topics.create(), topics.create()
     topics.produce(orders, [(None, value) for value in [*good, *bad, None]])
@@ -327,8 +328,8 @@ def test_a_bad_row_says_which_field_does_not_fit(spark, topics: Topics, tmp_path
     assert {value: said for value, said in found.items() if not said.startswith(bad[value])} == {}
     assert len(written(topics, target)) == len(good) + 1  # a record without a value has no fields
     within = "a field within another one does not fit struct<customer:string"
-    no_object = {b"[1]": "no JSON object: [1]", b"5": "no JSON object: 5"}
-    others = {b'{"amount":1}': "field customer is missing, and", b'{"customer":"a"} x': "text after the JSON object", b"\xff": "no UTF-8"}
+    no_object = {b"[1]": "no JSON object: [1]", b"5": "no JSON object: 5", b"\xff": "no UTF-8"}
+    others = {b'{"amount":1}': "field customer is missing, and", b'{"customer":"a"} x': "text after the JSON object"}
     said = bad | {value: within for value in bad if b"{}" in value or b'"items"' in value} | no_object | others
     said[b'{"customer":"ada","amount":"%s"}' % (b"9" * 100)] = f"field amount does not fit int: {'9' * 80}..."
     kind: Any = StructType.fromDDL(schema)

@@ -22,6 +22,7 @@ from ottla.spark.planning import (
     task_count_default,
 )
 from ottla.spark.reading import read_ranges, report_loss
+from ottla.spark.worker_task import worker_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +58,8 @@ class TopicReader(DataSourceReader):
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         if follows(self._options):
             partition = _as_of_now(partition, Lookup(self._options))
-        return read_ranges(partition, self._options, arrow_schema(self._schema))
+        with worker_task():
+            yield from read_ranges(partition, self._options, arrow_schema(self._schema))
 
 
 def check_order(first: Bound, start: Offsets, last: Bound, end: Offsets, options: dict[str, str]) -> None:

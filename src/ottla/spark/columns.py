@@ -38,6 +38,8 @@ COLUMN_TYPES: Final = {
 """The columns of Spark's own Kafka connector, in its order; types as Spark's ``simpleString`` writes them."""
 
 ROWS_MAX: Final = 10_000
+ROWS_FIRST: Final = 2_000
+"""Of the first record batch, which Spark works at while the next one is made; each has twice as many as the one before."""
 BYTES_MAX: Final = 1 << 20
 TIME_MS_MAX: Final = (2**63 - 1) // 1000
 
@@ -64,6 +66,7 @@ class Columns:
         self._wants_keys, self._wants_values = "key" in names, "value" in names
         self._wants_offsets, self._wants_timestamps = "offset" in names, "timestamp" in names
         self._wants_headers = "headers" in names
+        self._rows_max = ROWS_FIRST
         self._clear()
 
     def _clear(self) -> None:
@@ -78,7 +81,7 @@ class Columns:
 
     @property
     def is_full(self) -> bool:
-        return self.row_count >= ROWS_MAX or self.size_bytes >= BYTES_MAX
+        return self.row_count >= self._rows_max or self.size_bytes >= BYTES_MAX
 
     def add(self, topic: str, partition: int, data: Buffer, position: int, header: BatchHeader, *, start: int, end: int) -> None:
         """Adds the batch's records with ``start <= offset < end`` as rows."""
@@ -125,6 +128,7 @@ class Columns:
 
         batch = pa.RecordBatch.from_arrays([self._array(field) for field in self._schema], schema=self._schema)
         self._clear()
+        self._rows_max = min(2 * self._rows_max, ROWS_MAX)
         return batch
 
     def _array(self, field: pa.Field) -> pa.Array:

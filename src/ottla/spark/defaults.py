@@ -7,6 +7,7 @@ filter pushdown                           filters on partition, offset and times
 UTC                                       what is computed does not depend on where
 no speculation                            a task that writes to a topic must not run twice without need
 no UI                                     nothing listens to the network
+Unix sockets to Python                    over TCP each Python task waits 40 ms for an acknowledgement
 local[...] only:
 FileSystemBasedCheckpointFileManager      local disks only: without native Hadoop the default one starts 18 processes a batch
 driver on 127.0.0.1                       executors elsewhere would not reach it
@@ -43,6 +44,7 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _DEFAULTS: Final = {
     JVM_OPTIONS: f"{LOGGING}{_LOGGING.as_uri()}",
     "spark.driver.memory": "1g",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     PUSHDOWN: "true",

@@ -1,8 +1,9 @@
 """Rows of a small batch that are read by the driver-side process of a streaming read, so that no task has to run Python.
 
-A task in Python costs some 60 ms, whatever it reads. PySpark has a way for rows to travel with the plan of a batch: that of its simple
-readers (``SimpleDataSourceStreamReader``). The JVM keeps such rows as a block; a task that does not find the block reads them as it would
-have without. So whatever goes wrong here is left to the task, which waits longer and says what is wrong.
+A task in Python costs some 15 ms, whatever it reads, and 60 where Spark talks to it over TCP. PySpark has a way for rows to travel with the
+plan of a batch: that of its simple readers (``SimpleDataSourceStreamReader``). The JVM keeps such rows as a block; a task that does not
+find the block reads them as it would have without. So whatever goes wrong here is left to the task, which waits longer and says what is
+wrong. For more than ``ROWS_MAX`` rows this way is the slower one.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import datasource_internal
 
 from ottla.errors import KafkaError
-from ottla.spark.planning import BYTES_PER_TASK_MIN, ROWS_PER_TASK_MIN, OffsetRanges
+from ottla.spark.planning import BYTES_PER_TASK_MIN, OffsetRanges
 from ottla.spark.reading import DataLossError, read_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ROWS_MAX: Final = 4_000
 PATIENCE_MS: Final = 1_000
 REMEMBERED: Final = 0.8
 """Of the size of an offset, with each batch that is too large by it: records may have become smaller."""
@@ -27,7 +29,7 @@ SIMPLE: Final[type | None] = getattr(datasource_internal, "_SimpleStreamReaderWr
 
 
 class Prefetch:
-    """The rows of one batch, between its plan and the question for them. A batch is small that has less than what a second task is for."""
+    """The rows of one batch, between its plan and the question for them. A small batch has ``ROWS_MAX`` at most, in one task."""
 
     def __init__(self, options: Mapping[str, str], schema: pa.Schema) -> None:
         self._options = options
@@ -43,7 +45,7 @@ class Prefetch:
         """Reads the rows of the batch when it is small; there are none after it otherwise."""
         self._rows = None
         count = sum(piece.size for task in tasks for piece in task.ranges)
-        if SIMPLE is None or len(tasks) != 1 or count > ROWS_PER_TASK_MIN:
+        if SIMPLE is None or len(tasks) != 1 or count > ROWS_MAX:
             return
         if count * self._bytes_per_offset <= BYTES_PER_TASK_MIN:
             self._rows = self._read(tasks[0])

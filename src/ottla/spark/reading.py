@@ -83,7 +83,10 @@ class _Part:
 def read_ranges(
     task: OffsetRanges, options: Mapping[str, str], schema: pa.Schema, *, within_ms: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the records of the task's ranges, in record batches of about 10,000 rows or a megabyte. TimeoutError if that takes longer."""
+    """Yields the records of the task's ranges, in record batches of 2,000 to 10,000 rows, or about a megabyte.
+
+    TimeoutError if that takes longer than ``within_ms``.
+    """
     columns = Columns(schema)
     for part in RangeFetcher(task, options, within_ms).parts():
         for at, header in part.batches:
@@ -125,6 +128,7 @@ class RangeFetcher:
                 self._fill()
                 if self._open:
                     pending = self._link.start(self._fetch())
+                    time.sleep(0)  # the loop's thread sends it before this one decodes
                 yield from parts
         finally:
             if pending is not None:

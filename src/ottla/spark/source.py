@@ -105,5 +105,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
         from ottla.spark.rows import RowsWritten, write_rows
+        from ottla.spark.worker_task import worker_task
 
-        return RowsWritten(write_rows(iterator, self._options))
+        with worker_task():
+            return RowsWritten(write_rows(iterator, self._options))

@@ -9,17 +9,20 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.java import probe
-from ottla.spark.defaults import session, stop_session
+from ottla.runtime.serve import BrokerThread
+from ottla.spark.defaults import MIRRORED, session, stop_session
+from ottla.spark.demo.flights import Flights, airlines
+from ottla.spark.demo.pipeline import QUERIES, start_query
+from ottla.spark.demo.sending import DELAYS, FLIGHTS, FlightSender, create_topics, end_offsets, send_airlines
 from ottla.spark.start_cache import path
 
 JAVA_VERSION_MIN: Final = 25
 _WRITTEN_WITHIN_S: Final = 300
-_ROWS: Final = 30
+_FLIGHTS: Final = 2_000
 
 
 def write(java_home: Path) -> Path:
@@ -56,26 +59,25 @@ def _run_apart(java_home: Path, unfinished: Path, log: Path) -> bool:
 
 
 def _work(spark: SparkSession, directory: Path) -> None:
-    """Does a little of all that pipelines do."""
-    texts = [(f'{{"customer":"{index % 3}","amount":{index}}}',) for index in range(_ROWS)]
-    rows = spark.createDataFrame(texts, "value string")
-    orders = rows.select(F.from_json("value", "customer string, amount double").alias("row"), F.current_timestamp().alias("at"))
-    orders.select("row.*").createOrReplaceTempView("orders")
-    spark.sql("select customer, sum(amount) as total from orders group by customer order by customer").toPandas()
-    rows.select("value").write.text(str(directory / "values"))
-    values = spark.readStream.text(str(directory / "values")).mapInArrow(lambda batches: batches, "value string")
-    timed = values.withColumn("at", F.current_timestamp()).withWatermark("at", "1 minute")
-    counted = timed.groupBy(F.window("at", "1 second"), "value").agg(F.count("*").alias("count"))
-    writer = counted.writeStream.foreachBatch(_collect).outputMode("update").trigger(availableNow=True)
-    writer.option("checkpointLocation", str(directory / "checkpoint")).start().awaitTermination()
-
-
-def _collect(frame: DataFrame, _: int) -> None:
-    frame.select(F.to_json(F.struct("*"))).collect()
+    """Runs the queries of the main job over some of its flights, which have all that pipelines do, and a query in SQL."""
+    nearby = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory / "broker"), "offsets.topic.num.partitions": "1"}
+    with BrokerThread(nearby) as broker:
+        create_topics(broker.bootstrap, replication_factor=1)
+        send_airlines(broker.bootstrap, airlines())
+        sender = FlightSender(broker.bootstrap, Flights(_FLIGHTS), end_offsets(broker.bootstrap, FLIGHTS))
+        sender.start()
+        sender.join()
+        queries = [start_query(spark, broker.bootstrap, directory / "checkpoint", name) for name in QUERIES]
+        for query in queries:
+            query.processAllAvailable()
+            query.stop()
+        results = spark.read.format("ottla").option("kafka.bootstrap.servers", broker.bootstrap).option("subscribe", DELAYS).load()
+        results.createOrReplaceTempView("results")
+        spark.sql("select partition, count(*) as count from results where offset > 1 group by partition order by partition").toPandas()
 
 
 def _write(unfinished: Path) -> None:
-    spark = session("start", master="local[1]", jvm_option=f"-XX:AOTCacheOutput={unfinished}")
+    spark = session("start", master="local[1]", config=MIRRORED, jvm_option=f"-XX:AOTCacheOutput={unfinished}")
     try:
         _work(spark, unfinished.parent)
     finally:

@@ -34,6 +34,7 @@ from ottla.spark.options import boolean, duration_ms, positive
 from ottla.spark.planning import OffsetRanges, planned, ranges_between
 from ottla.spark.prefetch import SIMPLE, Prefetch
 from ottla.spark.reading import AFTER_DELETION, read_ranges, report_loss
+from ottla.spark.worker_task import worker_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -218,4 +219,5 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter(self._prefetch.take())
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        return read_ranges(partition, self._options, arrow_schema(self._schema))
+        with worker_task():
+            yield from read_ranges(partition, self._options, arrow_schema(self._schema))

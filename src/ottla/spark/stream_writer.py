@@ -38,8 +38,10 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Any:
         from ottla.spark.rows import RowsWritten, write_rows
+        from ottla.spark.worker_task import worker_task
 
-        return RowsWritten(write_rows(iterator, self._options))
+        with worker_task():
+            return RowsWritten(write_rows(iterator, self._options))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Commits the offsets of the written rows in the group that ``app`` names, where it does and the checkpoint is on this machine."""

@@ -102,7 +102,7 @@ def _longest_of(rows: RowSlice) -> int | None:
     if rows.headers is not None or rows.end - rows.start < ROWS_TOGETHER_MIN:
         return None
     columns = (rows.keys, rows.values)
-    return sum(max(len(content or b"") for content in column[rows.start : rows.end]) for column in columns)
+    return sum(max(map(len, filter(None, column[rows.start : rows.end])), default=0) for column in columns)
 
 
 def _record_of(rows: RowSlice, row: int) -> Outgoing:

@@ -51,7 +51,7 @@ class Json:
         from pyspark.sql.types import ArrayType, StringType, StructField, StructType
 
         schema = StructType([StructField(_ENTRIES, ArrayType(self.schema)), StructField(_CORRUPT, StringType())])
-        text = F.when(F.is_valid_utf8(value.cast("string")), value.cast("string")).otherwise(F.lit(""))
+        text = F.coalesce(F.try_validate_utf8(value.cast("string")), F.lit(""))  # is_valid_utf8 looks up a method for each row
         listed = F.concat(F.lit(f'{{"{_ENTRIES}":['), text, F.lit(",null]}"))
         return F.from_json(listed, schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
 

@@ -22,6 +22,7 @@ from ottla.spark.pipelines import attached, brokers_of, runner
 from ottla.spark.routes import record_columns
 from ottla.spark.rows import check_columns, columns_of, write_rows
 from ottla.spark.state_changes import CHANGE
+from ottla.spark.worker_task import worker_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +61,9 @@ def sink(options: Options, *, on_batch: Callable[[int, int], None] | None = None
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow
 
-            yield pyarrow.RecordBatch.from_pydict({"rows": pyarrow.array([write_rows(batches, settings)], pyarrow.int64())})
+            with worker_task():
+                row_count = write_rows(batches, settings)
+            yield pyarrow.RecordBatch.from_pydict({"rows": pyarrow.array([row_count], pyarrow.int64())})
 
         session: Any = rows.sparkSession
         is_classic = hasattr(session, "_jsparkSession")
