@@ -1,7 +1,8 @@
 """The second half of ``make bench-spark``: what a micro-batch of a stream costs, by how it is written, with ottla as the broker.
 
 Batches of 200 rows of 100 bytes are copied from topic to topic, as fast as they come: to the noop sink, at least once, exactly once, and
-exactly once with the checkpoint in a topic; and counts of 10,000 keys in update mode in the last two ways. Beside what is written exactly
+exactly once with the checkpoint in a topic; and counts of 10,000 keys in update mode in the last two ways, and with the
+keys alone read. Beside what is written exactly
 once, Spark's own Kafka connector reads and writes the same at least once, which is the most that it has. A figure is the median of a
 query's batches but the first ones, which warm; queries take turns over the rounds. Besides: how many bytes the checkpoint's topic gets for
 each byte of changes that Spark's state store writes, and how long a checkpoint of 100 MB takes to come back from its topic.

@@ -17,6 +17,13 @@ SOURCE = Path(ottla.__file__).parents[1]
 NOT_FOUND = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: ottla."
 SHOWN = "import ottla.spark, os; print(os.environ.get('PYSPARK_PYTHON'))"
 JVM_STARTED = "from pyspark import SparkContext; SparkContext._ensure_initialized();"
+JVM_OF_BEFORE = """
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate().stop()
+from ottla.spark import session
+print("ANSWER", session("second", master="local[1]").range(3).mapInArrow(lambda batches: batches, "id long").count())
+"""
 PLAIN_SESSION = """
 import json, sys, traceback
 from pyspark.sql import SparkSession
@@ -69,6 +76,14 @@ def other_python(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("other")
     venv.create(directory, symlinks=True)
     return f"{directory / 'bin'}:/usr/bin:/bin"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_session_on_the_jvm_of_an_earlier_one_runs_this_python(other_python: str):
+    """That JVM does not know which Python the launcher starts, and python3 would be another one."""
+    answer = output_of(JVM_OF_BEFORE, path=other_python)
+    assert answer.endswith("ANSWER 3"), answer
 
 
 def test_a_session_that_is_made_after_the_import_runs_this_python():

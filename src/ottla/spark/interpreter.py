@@ -28,8 +28,7 @@ def share_python() -> None:
     """Makes Spark run this Python unless another one was chosen; warns where it no longer can."""
     if "PYSPARK_PYTHON" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
         return  # it was chosen, or spark-submit has chosen
-    context = sys.modules.get("pyspark.core.context")
-    if context is None or context.SparkContext._gateway is None:
+    if _gateway() is None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
     elif os.path.dirname(shutil.which("python3") or "") != os.path.dirname(sys.executable):
         session = _local_session()
@@ -43,9 +42,23 @@ def share_python() -> None:
 def pythons(chosen: Mapping[str, str], *, is_local: bool) -> dict[str, str]:
     """Returns the variables by which Spark runs this Python, unless another one was chosen. ``is_local``: all on the driver's machine."""
     own = sys.executable
-    wanted = LAUNCHER if is_local and _has_own_copy(chosen) and os.access(LAUNCHER, os.X_OK) else own
+    wanted = LAUNCHER if is_local and _has_own_copy(chosen) and os.access(LAUNCHER, os.X_OK) and _is_told(chosen) else own
     found = {name: wanted if chosen.get(name) in (None, own, LAUNCHER) else chosen[name] for name in VARIABLES}
     return found | {LAUNCHED: own} if LAUNCHER in found.values() else found
+
+
+def _is_told(chosen: Mapping[str, str]) -> bool:
+    """Returns whether the JVM tells the launcher which Python to start: its processes have the environment that it was started with."""
+    gateway = _gateway()
+    if gateway is None:
+        return LAUNCHED in chosen or "PYSPARK_GATEWAY_PORT" not in chosen  # spark-submit's JVM is there already
+    return gateway.jvm.java.lang.System.getenv(LAUNCHED) is not None
+
+
+def _gateway() -> Any:
+    """Returns the way to the JVM that this process has started; None where there is none yet."""
+    context = sys.modules.get("pyspark.core.context")
+    return None if context is None else context.SparkContext._gateway
 
 
 def _has_own_copy(chosen: Mapping[str, str]) -> bool:

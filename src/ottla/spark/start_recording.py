@@ -67,6 +67,8 @@ def _work(spark: SparkSession, directory: Path) -> None:
         sender = FlightSender(broker.bootstrap, Flights(_FLIGHTS), end_offsets(broker.bootstrap, FLIGHTS))
         sender.start()
         sender.join()
+        if sender.error is not None:
+            raise sender.error
         queries = [start_query(spark, broker.bootstrap, directory / "checkpoint", name) for name in QUERIES]
         for query in queries:
             query.processAllAvailable()
