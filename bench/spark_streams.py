@@ -54,7 +54,7 @@ CONNECTOR: Final = "JVM connector"
 COMPARED: Final = "exactly once"
 """The kind beside which the connector's at-least-once figures stand."""
 ALONE: Final = f"{COMPARED}, keys alone read"
-"""As ``read_topic`` reads what a query uses: Spark leaves no column out by itself, and the connector cannot be told."""
+"""As ``read_topic`` reads what a query uses: Spark leaves no column out by itself, and the connector has no option for it."""
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ def test_a_cluster_runs_this_python_by_its_own_path_also_after_a_session_on_this
         assert [environment[name] for name in VARIABLES] == [sys.executable] * 2, master
 
 
-def test_a_jvm_that_spark_submit_has_started_is_not_told_which_python_the_launcher_starts(monkeypatch: pytest.MonkeyPatch):
+def test_the_launcher_is_not_used_with_a_jvm_that_spark_submit_has_started(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "pyspark.core.context", None)  # no other JVM is there
     settings, submitted = settings_for("local[2]"), {"PYSPARK_GATEWAY_PORT": "1"}
     assert environment_for("local[2]", settings, submitted)["PYSPARK_PYTHON"] == sys.executable
