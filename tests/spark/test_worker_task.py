@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.spark.conftest import Topics
 
+from ottla.spark import sink
 from ottla.spark.batch_reader import TopicReader
 from ottla.spark.source import TopicWriter
 from ottla.spark.stream_reader import TopicStreamReader
@@ -50,7 +52,17 @@ def write_stream(topics: Topics, topic: str) -> None:
     TopicStreamWriter(topics.sink_options(topic)).write(iter([ROWS]))
 
 
-@pytest.mark.parametrize("task", [read_batch, read_stream, write_batch, write_stream])
+def write_for_each_batch(topics: Topics, topic: str) -> None:
+    """Spark runs the function that the sink maps the rows with in a worker."""
+
+    def mapped(task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _: str) -> Any:
+        return SimpleNamespace(collect=lambda: [row for batch in task(iter([ROWS])) for row in batch.to_pylist()])
+
+    rows: Any = SimpleNamespace(schema=SCHEMA, columns=["value"], sparkSession=None, select=lambda *_: SimpleNamespace(mapInArrow=mapped))
+    sink(topics.sink_options(topic) | {"delivery": "at_least_once"})(rows, 0)
+
+
+@pytest.mark.parametrize("task", [read_batch, read_stream, write_batch, write_stream, write_for_each_batch])
 def test_a_task_takes_what_it_has_imported_out_of_later_collections(topics: Topics, task: Callable[[Topics, str], None]):
     """There are a hundred thousand objects of modules, and the daemon looks for garbage among them after each task."""
     topic = topics.create()

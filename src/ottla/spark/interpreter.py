@@ -42,13 +42,13 @@ def share_python() -> None:
 def pythons(chosen: Mapping[str, str], *, is_local: bool) -> dict[str, str]:
     """Returns the variables by which Spark runs this Python, unless another one was chosen. ``is_local``: all on the driver's machine."""
     own = sys.executable
-    wanted = LAUNCHER if is_local and _has_own_copy(chosen) and os.access(LAUNCHER, os.X_OK) and _is_known(chosen) else own
+    wanted = LAUNCHER if is_local and _has_own_copy(chosen) and os.access(LAUNCHER, os.X_OK) and _launcher_knows(chosen) else own
     found = {name: wanted if chosen.get(name) in (None, own, LAUNCHER) else chosen[name] for name in VARIABLES}
     return found | {LAUNCHED: own} if LAUNCHER in found.values() else found
 
 
-def _is_known(chosen: Mapping[str, str]) -> bool:
-    """Returns whether the launcher will know which Python to start: it has the environment that the JVM was started with."""
+def _launcher_knows(chosen: Mapping[str, str]) -> bool:
+    """Returns whether the launcher has the name of the Python to start: its environment is that with which the JVM was started."""
     gateway = _gateway()
     if gateway is None:
         return LAUNCHED in chosen or "PYSPARK_GATEWAY_PORT" not in chosen  # spark-submit's JVM is there already
