@@ -65,7 +65,6 @@ class CheckpointTopic:
         self._options = dict(settings) | {"kafka.isolation.level": "read_committed"}
         self._lookup = Lookup(self._options)
         self.piece_bytes = PIECE_BYTES_MAX
-        self.message_bytes_max = MESSAGE_BYTES_MAX
 
     def exists(self) -> bool:
         return topic_exists(self._lookup, self.name)
@@ -73,8 +72,8 @@ class CheckpointTopic:
     def ensure(self) -> None:
         """Creates the topic, compacted, if it is missing. KafkaError INVALID_CONFIG where it could not keep a checkpoint."""
         ensure_compacted(self._lookup, self.name, CONFIGS, partition_count=1)
-        self.message_bytes_max = int(config_of(self._lookup, self.name, "max.message.bytes") or MESSAGE_BYTES_MAX)
-        self.piece_bytes = max(1, min(PIECE_BYTES_MAX, self.message_bytes_max // 2))
+        message_bytes_max = int(config_of(self._lookup, self.name, "max.message.bytes") or MESSAGE_BYTES_MAX)
+        self.piece_bytes = max(1, min(PIECE_BYTES_MAX, message_bytes_max // 2))
 
     def files(self) -> dict[str, MirroredFile]:
         """Returns the topic's files by path."""

@@ -196,16 +196,12 @@ class Application:
         if self._mirror is None:
             return
         root = local_directory(planned.location, "checkpoint=topic needs one that the driver reads")
-        topic, producer = self._mirror.topic, self._transactor.producer
-        delivery = TransactionalDelivery(self._link, producer, batch_bytes=batch_bytes_of(self._settings))
-        is_tight = batch_bytes_of(self._settings) + topic.piece_bytes > topic.message_bytes_max
+        partition = self._mirror.topic.partition
+        delivery = TransactionalDelivery(self._link, self._transactor.producer, batch_bytes=batch_bytes_of(self._settings))
         now_ms = time.time_ns() // 1_000_000
 
         def send(key: bytes, value: bytes | None, headers: Headers) -> None:
-            delivery.add(RowSlice(topic.partition, [key], [value], [headers], 0, 1, now_ms))
-            if is_tight:  # a batch of the topic has room for one piece
-                delivery.flush()
-                self._link.run(producer.flush())
+            delivery.add(RowSlice(partition, [key], [value], [headers], 0, 1, now_ms))
 
         self._mirror.write(root, number, send)
         delivery.flush()
