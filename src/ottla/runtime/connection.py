@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from ottla.ports import Buffer, ConnectionHandler, FileRegion
 from ottla.runtime.files import IOV_MAX, RealFileRegion
+from ottla.runtime.handshakes import Handshakes
 from ottla.runtime.io_policy import PATHS
 from ottla.runtime.warming import WINDOW_BYTES, Warmer, is_warm, read_if_warm
 
@@ -48,6 +49,7 @@ class Network(Protocol):
 
     plain_buffer: memoryview  # for what TLS has decrypted
     warmer: Warmer
+    handshakes: Handshakes
     connections: dict[RealConnection, None]  # those that are open
 
     def receive_buffer(self, loop: asyncio.AbstractEventLoop) -> memoryview:

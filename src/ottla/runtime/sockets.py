@@ -13,6 +13,7 @@ from typing import Any, Final
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, OnTls
 from ottla.runtime.connection import RealConnection
 from ottla.runtime.descriptors import KEPT_FROM_CONNECTIONS, usable
+from ottla.runtime.handshakes import Handshakes
 from ottla.runtime.loop import ready_count
 from ottla.runtime.tls import client_context, server_context, try_handshake
 from ottla.runtime.tls_connection import TlsConnection
@@ -116,6 +117,7 @@ class RealNetwork:
 
     def __init__(self, warmer: Warmer) -> None:
         self.warmer = warmer
+        self.handshakes = Handshakes()
         self._memory = FrameMemory()
         self._receive_buffer = self._fresh_buffer()
         self.plain_buffer = self._fresh_buffer()

@@ -6,7 +6,8 @@ read. Writing. Buffers and file regions are sealed in pieces; regions wait unsea
 the largest amount it ever held, hence the size of the pieces.
 
 A stream that ends without close_notify ends as by a reset: a frame that is not complete is dropped by who cuts frames. The handshake takes
-``HANDSHAKE_BYTES_MAX`` of the peer at most; how long it may take is the handler's owner's to say.
+``HANDSHAKE_BYTES_MAX`` of the peer at most; how long it may take is the handler's owner's to say. Of a server its steps run on another
+thread: until one is done, nothing here touches OpenSSL's object, nor the memory on both its sides.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ottla.errors import DecodeError
 from ottla.ports import Buffer, ConnectionHandler, FileRegion
 from ottla.runtime.connection import DRAIN_GRACE_SECONDS, Network, RealConnection, _bytes_of, _ColdError
 from ottla.runtime.files import RealFileRegion
+from ottla.runtime.handshakes import try_step
 from ottla.runtime.tls import problem_of
 from ottla.security.distinguished_name import subject_of
 from ottla.tls import TlsEndedError, TlsError, TlsPeer
@@ -42,6 +44,7 @@ class TlsConnection(RealConnection):
         "_arrived",
         "_has_hands",
         "_incoming",
+        "_is_shaking",
         "_on_handshake",
         "_outgoing",
         "_plain",
@@ -58,6 +61,7 @@ class TlsConnection(RealConnection):
         self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=host is None, server_hostname=host)
         self._on_handshake: OnHandshake | None = on_handshake
         self._has_hands = False  # the handshake is done
+        self._is_shaking = False  # a step of it is under way, on another thread
         self._arrived = 0  # bytes of the handshake
         self._sealed: deque[memoryview] = deque()
         self._sealed_bytes = 0
@@ -68,9 +72,7 @@ class TlsConnection(RealConnection):
         super().start(handler)
         if self.is_closed:
             return
-        if not self._reading:  # the handler wants nothing yet, and the handshake is not its matter
-            self._reading = True
-            self._loop.add_reader(self._socket, self._on_readable)
+        self._watch()  # the handler may want nothing yet, and the handshake is not its matter
         if not self._ssl.server_side:
             self._shake_hands()
 
@@ -92,10 +94,22 @@ class TlsConnection(RealConnection):
         else:
             self._is_paused = True
 
+    def _watch(self) -> None:
+        if not self._reading:
+            self._reading = True
+            self._loop.add_reader(self._socket, self._on_readable)
+
+    def _stop_watching(self) -> None:
+        self._reading = False
+        self._loop.remove_reader(self._socket)
+
     def _on_readable(self) -> None:
+        if self._is_shaking:  # the peer says more before it has an answer
+            self._stop_watching()
+            return
         view = self._network.receive_buffer(self._loop)
         try:
-            count = self._socket.recv_into(view)
+            count = self._socket.recv_into(view if self._has_hands else view[:PIECE_BYTES])
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -105,15 +119,16 @@ class TlsConnection(RealConnection):
             self._fail(None)
             return
         self._received = view[:count]
-        while not self._has_hands and not self.is_closed and (taken := self._feed()):
-            self._arrived += taken
-            self._shake_hands()
         if self._has_hands:
             self._plain = True
             self._read_plain()
-        while not self.is_closed and self._feed():  # for a handler that pauses
-            pass
-        self._received = NOTHING
+            while not self.is_closed and self._feed():  # for a handler that pauses
+                pass
+            self._received = NOTHING
+        else:
+            self._arrived += self._feed()
+            self._received = NOTHING
+            self._shake_hands()
 
     def _feed(self) -> int:
         """Gives OpenSSL the next piece; returns its size."""
@@ -123,24 +138,37 @@ class TlsConnection(RealConnection):
         return len(piece)
 
     def _shake_hands(self) -> None:
-        try:
-            self._ssl.do_handshake()
-        except ssl.SSLWantReadError:
+        if self._ssl.server_side:
+            self._is_shaking = True
+            self._network.handshakes.step(self._ssl, self._on_step)
+        else:
+            self._on_step(try_step(self._ssl))
+
+    def _on_step(self, problem: Exception | None) -> None:
+        """Goes on after a step of the handshake, which has raised ``problem``."""
+        self._is_shaking = False
+        if self._closing:
+            return
+        if isinstance(problem, ssl.SSLWantReadError):
+            self._watch()
             self._collect_sealed()
             self._write()
             if self._arrived > HANDSHAKE_BYTES_MAX and not self.is_closed:
                 self._fail(TlsError(f"a TLS handshake of more than {HANDSHAKE_BYTES_MAX} bytes"))
-            return
-        except (ssl.SSLError, ssl.CertificateError) as error:
+        elif problem is not None:
             self._say_goodbye()
-            self._fail(problem_of(error))
-            return
+            self._fail(problem_of(problem))
+        else:
+            self._end_handshake()
+
+    def _end_handshake(self) -> None:
         self._has_hands = self._plain = True
         try:
             peer = self._peer()
         except DecodeError as error:
             self._fail(TlsError(f"the peer's certificate cannot be read: {error.message}"))
             return
+        self._watch()
         on_handshake, self._on_handshake = self._on_handshake, None
         assert on_handshake is not None, "a handshake is done once"
         self._collect_sealed()
@@ -154,6 +182,7 @@ class TlsConnection(RealConnection):
         if self._is_paused:
             super().pause_reading()
         self._write()
+        self._read_plain()
 
     def _peer(self) -> TlsPeer:
         certificate, cipher = self._ssl.getpeercert(binary_form=True), self._ssl.cipher()
@@ -330,6 +359,8 @@ class TlsConnection(RealConnection):
 
     def _say_goodbye(self) -> None:
         """Sends close_notify, or an alert, if the socket takes it."""
+        if self._is_shaking:
+            return
         with contextlib.suppress(OSError):
             if self._has_hands:
                 with contextlib.suppress(ssl.SSLError):
