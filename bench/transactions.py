@@ -28,6 +28,9 @@ WAIT_SECONDS: Final = 30.0
 VALUE: Final = b"x" * 1024
 LARGE: Final = 1_000
 Figures = dict[str, float]
+PACE_SECONDS: Final = 0.05
+PACED_SECONDS: Final = 15.0
+PACE: Final = f"{1 / PACE_SECONDS:.0f} a second"
 BACK: Final = "last record at a read_committed consumer"
 
 
@@ -107,9 +110,24 @@ def measure(place: Place, seconds: float, replicas: int) -> Figures:
             found["commit p50, ms"] = commits[len(commits) // 2] * 1000
             found["commit p99, ms"] = commits[len(commits) * 99 // 100] * 1000
             found["begin to begin, one record, p50, ms"] = statistics.median(rounds) * 1000
+    found |= paced(producer)
     found |= way_back(bootstrap, producer, replicas)
     found |= rates(bootstrap, seconds, producer)
     return found
+
+
+def paced(producer: confluent_kafka.Producer) -> Figures:
+    """Commits at a pace that all keep up with: neither broker has more to do than the other."""
+    commits, at = [], time.perf_counter()
+    for _ in range(int(PACED_SECONDS / PACE_SECONDS)):
+        commits.append(transact(producer, "measured", 1))
+        at += PACE_SECONDS
+        time.sleep(max(0.0, at - time.perf_counter()))
+    commits.sort()
+    return {
+        f"commit p50, {PACE}, ms": commits[len(commits) // 2] * 1000,
+        f"commit p99, {PACE}, ms": commits[len(commits) * 99 // 100] * 1000,
+    }
 
 
 def measure_java(place: Place, seconds: float, replicas: int) -> Figures:
@@ -117,15 +135,19 @@ def measure_java(place: Place, seconds: float, replicas: int) -> Figures:
     fetch_kafka()
     create(place.bootstrap, "of-java", replicas)
     found: Figures = {}
-    for records in (100, 1):
+    for records, pace in ((100, 0.0), (1, 0.0), (1, PACE_SECONDS)):
         program = ["java", "-cp", KAFKA_CLASSES, str(HERE / "java" / "Transact.java"), place.bootstrap]
-        program += ["of-java", str(PARTITIONS), str(len(VALUE)), str(records), f"{WARM_SECONDS:.0f}", f"{seconds:.0f}"]
+        program += ["of-java", str(PARTITIONS), str(len(VALUE)), str(records), f"{WARM_SECONDS:.0f}"]
+        program += [f"{PACED_SECONDS if pace else seconds:.0f}", f"{pace * 1000:.0f}"]
         with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as java:
             assert java.stdout is not None
             assert java.stdout.readline() == "begin\n"
             cpu = place.cpu_seconds()
             count, p50, p99, round_p50 = map(int, java.stdout.readline().removeprefix("end ").split())
             cpu = place.cpu_seconds() - cpu
+        if pace:
+            found |= {f"Java: commit p50, {PACE}, ms": p50 / 1000, f"Java: commit p99, {PACE}, ms": p99 / 1000}
+            continue
         found[f"Java: transactions/s of {records} records"] = count / seconds
         if records == 1:
             found["Java: CPU ms of the brokers, one record"] = cpu / count * 1000

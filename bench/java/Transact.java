@@ -6,9 +6,10 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * Transactions of Kafka's own producer, at the level that the cluster has: {@code Transact BOOTSTRAP TOPIC PARTITIONS VALUE_BYTES RECORDS WARM_SECONDS SECONDS}.
- * It says "begin" after the warm-up and, at the end, how many there were, the median and the 99th percentile of a commit, and the median from
- * the begin of one to the begin of the next, in microseconds.
+ * Transactions of Kafka's own producer, at the level that the cluster has:
+ * {@code Transact BOOTSTRAP TOPIC PARTITIONS VALUE_BYTES RECORDS WARM_SECONDS SECONDS PACE_MS}; after the warm-up one every so often, with 0 one
+ * after the other. It says "begin" after the warm-up and, at the end, how many there were, the median and the 99th percentile of a commit, and
+ * the median from the begin of one to the begin of the next, in microseconds.
  */
 public final class Transact {
     public static void main(String[] arguments) throws Exception {
@@ -25,6 +26,7 @@ public final class Transact {
             long began = System.nanoTime();
             long warm = began + Long.parseLong(arguments[5]) * 1_000_000_000L;
             long end = warm + Long.parseLong(arguments[6]) * 1_000_000_000L;
+            long pace = Long.parseLong(arguments[7]) * 1_000_000L;
             boolean isWarm = false;
             for (long at = began; at < end; at = System.nanoTime()) {
                 if (!isWarm && at >= warm) {
@@ -46,6 +48,10 @@ public final class Transact {
                 }
                 commits[count] = (done - asked) / 1000;
                 rounds[count++] = (System.nanoTime() - at) / 1000;
+                long rest = at + pace - System.nanoTime();
+                if (isWarm && rest > 0) {
+                    Thread.sleep(rest / 1_000_000L, (int) (rest % 1_000_000L));
+                }
             }
             Arrays.sort(commits, 0, count);
             Arrays.sort(rounds, 0, count);

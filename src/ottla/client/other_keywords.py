@@ -201,6 +201,6 @@ def _with_hint(error: TypeError, call: str, given: Mapping[str, Any], method: Ca
         if name in hints:
             return TypeError(f"{call.partition('.')[2] or call}() has no argument {name!r}: {hints[name]}")
     if method is not None and call.startswith("Admin.") and str(error).startswith(method.__qualname__):
-        text = str(error).replace(method.__qualname__, call, 1)
+        text = str(error).partition(". Did you mean")[0].replace(method.__qualname__, call, 1)  # Python 3.13 guesses; all are named here
         return TypeError(f"{text}; its arguments are {', '.join(arguments)}" if arguments else f"{text}; it has no arguments")
     return error
