@@ -11,6 +11,8 @@ from tests.interop.tools import program
 from ottla import sync
 
 BATCH_COUNT, VALUE_BYTES = 8, 900_000
+REST_BYTES_MAX = 64 * 1024
+"""Less is read and sent with what follows (``runtime/io_policy.py``), as it is when a slow reader's socket took all but that of a batch."""
 WAIT_SECONDS_MAX = 30.0
 
 
@@ -39,4 +41,4 @@ def test_mechanism_48_strace_sees_records_leave_by_sendfile(tmp_path: Path) -> N
     while not ended.search(calls.read_text()):
         assert time.monotonic() < deadline, calls.read_text()[-500:]
     sent = [int(line.rsplit("= ", 1)[1].split()[0]) for line in calls.read_text().splitlines() if "sendfile(" in line and "= " in line]
-    assert sum(size for size in sent if size > 0) >= BATCH_COUNT * VALUE_BYTES
+    assert sum(size for size in sent if size > 0) >= BATCH_COUNT * (VALUE_BYTES - REST_BYTES_MAX)
