@@ -7,8 +7,8 @@ filter pushdown                           filters on partition, offset and times
 UTC                                       what is computed does not depend on where
 no speculation                            a task that writes to a topic must not run twice without need
 no UI                                     nothing listens to the network
-Unix sockets to Python                    over TCP each Python task waits 40 ms for an acknowledgement
 local[...] only:
+Unix sockets to Python (``sockets``)      over TCP each Python task waits 40 ms for an acknowledgement
 FileSystemBasedCheckpointFileManager      local disks only: without native Hadoop the default one starts 18 processes a batch
 driver on 127.0.0.1                       executors elsewhere would not reach it
 ========================================  ================================================================================
@@ -29,6 +29,7 @@ from ottla.spark.executors import is_local
 from ottla.spark.interpreter import pythons
 from ottla.spark.jvm_start import JVM_OPTION, check_options, explained, owned_by_driver
 from ottla.spark.planning import FILTERS_VARIABLE, TASKS_VARIABLE
+from ottla.spark.sockets import socket_settings
 from ottla.spark.start_cache import options
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _DEFAULTS: Final = {
     JVM_OPTIONS: f"{LOGGING}{_LOGGING.as_uri()}",
     "spark.driver.memory": "1g",
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     PUSHDOWN: "true",
@@ -93,7 +93,8 @@ def session(
     refuses. The JVM is given the ``jvm_option``; unless there is one, that for the classes of an earlier start (``start_cache.py``).
     """
     home = use_java()
-    settings = settings_for(master) | dict(config or {})
+    given = dict(config or {})
+    settings = settings_for(master) | socket_settings(master, given) | given
     check_options(home, " ".join(option for option in settings[JVM_OPTIONS].split() if option not in SMALL[JVM_OPTIONS].split()))
     added = [options(home) if jvm_option is None else jvm_option, JVM_OPTION if log_file is not None else ""]
     settings[JVM_OPTIONS] = " ".join(filter(None, [with_logging(settings[JVM_OPTIONS]), *added]))
