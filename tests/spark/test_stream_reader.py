@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -455,3 +457,43 @@ def test_a_batch_of_what_retention_has_left_may_be_empty(topics: Topics):
     assert batch_size(topics, topic, endingOffsets=json.dumps({topic: {"0": 2}})) == 0, (
         "the earliest record is after the end that was asked for"
     )
+
+
+LEFT = """
+import socket
+from ottla.spark.stream_reader import TopicStreamReader
+from pyspark.serializers import read_int, write_int
+from pyspark.sql.types import StructType
+
+reader = TopicStreamReader({}, StructType([]))
+here, there = socket.socketpair()
+stream = here.makefile("rwb", 65536)
+
+def converse():
+    if CASE != "a question":
+        write_int(1, stream)
+    if CASE == "a reset":
+        stream.flush()
+    there.close()  # as the JVM does with a query that is stopped
+    if CASE == "an error":
+        reader.latestOffset({}, None)
+    if CASE == "an answer":
+        stream.flush()
+    read_int(stream)
+
+try:
+    try:
+        converse()
+    finally:
+        reader.stop()
+except BaseException as error:
+    print("said", type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize("case", ["a question", "an answer", "a reset", "an error"])
+def test_a_reader_whose_query_was_stopped_ends_without_a_word(case: str):
+    """PySpark prints forty lines on stderr otherwise: by Unix sockets it learns at once that nobody reads its answer."""
+    script = LEFT.replace("CASE", repr(case))
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr) == ("said KeyError\n" if case == "an error" else "", "")

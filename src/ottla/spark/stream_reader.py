@@ -6,7 +6,10 @@ unless the batch is small (``prefetch``).
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -221,3 +224,19 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         with worker_task():
             yield from read_ranges(partition, self._options, arrow_schema(self._schema))
+
+    def stop(self) -> None:
+        """Ends this process where Spark has closed the connection to it, as at the end of a query: nobody waits for an answer.
+
+        PySpark would write there that the connection is closed, and print on stderr what comes of that.
+        """
+        if is_left_by_spark(sys.exception()):
+            os._exit(0)
+
+
+def is_left_by_spark(error: BaseException | None) -> bool:
+    """Returns whether the error is of PySpark's own reading of a question, or writing of an answer, to an end that was closed."""
+    if not isinstance(error, (EOFError, ConnectionError)):
+        return False
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return not any(module.startswith("ottla.") for module in modules)
