@@ -1,6 +1,7 @@
 """The file from which Spark's JVM starts: classes are taken from it, and one that is damaged is passed over."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.runtime.fake_java import fake_java
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.java import find_java_home
+from ottla.spark import start_recording
 from ottla.spark.start_cache import options, path
 from ottla.spark.start_recording import write
 
@@ -45,7 +47,7 @@ def classes_loaded(directory: Path) -> list[str]:
 def test_a_start_takes_the_classes_of_spark_from_the_file(tmp_path: Path, home: Path):
     if not path(home).exists():
         write(home)
-    assert f"-XX:AOTCache={path(home)}" in options(home)
+    assert f"-XX:AOTCache={path(home)}" in shlex.split(options(home))
     from_file = [line for line in classes_loaded(tmp_path) if "shared objects file" in line]
     assert len(from_file) > FROM_FILE_MIN
 
@@ -53,15 +55,27 @@ def test_a_start_takes_the_classes_of_spark_from_the_file(tmp_path: Path, home: 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_damaged_file_is_passed_over(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "one's own cache"))
     assert options(home) == ""
     place = path(home)
-    place.parent.mkdir()
+    place.parent.mkdir(parents=True)
     place.write_bytes(b"not written by a JVM" * 100)
-    assert f"-XX:AOTCache={place}" in options(home)
+    assert f"-XX:AOTCache={place}" in shlex.split(options(home))
     loaded = classes_loaded(tmp_path)
     assert loaded
     assert not [line for line in loaded if "shared objects file" in line]
+
+
+def test_a_recording_goes_to_a_path_with_a_blank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked: list[str] = []
+
+    def session(*_: object, jvm_option: str, **__: object) -> None:
+        asked.append(jvm_option)
+
+    for name, replacement in {"session": session, "stop_session": lambda _: None, "_work": lambda *_: None}.items():
+        monkeypatch.setattr(start_recording, name, replacement)
+    start_recording._write(tmp_path / "one's own cache" / "start.aot")
+    assert [shlex.split(option) for option in asked] == [[f"-XX:AOTCacheOutput={tmp_path}/one's own cache/start.aot"]]
 
 
 def test_an_older_java_is_refused_before_anything_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

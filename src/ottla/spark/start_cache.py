@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -29,5 +30,10 @@ def options(java_home: Path) -> str:
     """Returns the JVM's options for the file; empty where there is none. What the JVM passes over of it is not said on standard output."""
     with contextlib.suppress(OSError):
         if (place := path(java_home)).exists():
-            return f"-XX:AOTCache={place} {_SILENT}"
+            return f"{quoted(f'-XX:AOTCache={place}')} {_SILENT}"
     return ""
+
+
+def quoted(option: str) -> str:
+    """Returns the option of a JVM as Spark reads it among others: a path may have a blank."""
+    return shlex.quote(option)

@@ -18,7 +18,7 @@ from ottla.spark.defaults import MIRRORED, session, stop_session
 from ottla.spark.demo.flights import Flights, airlines
 from ottla.spark.demo.pipeline import QUERIES, start_query
 from ottla.spark.demo.sending import DELAYS, FLIGHTS, FlightSender, create_topics, end_offsets, send_airlines
-from ottla.spark.start_cache import path
+from ottla.spark.start_cache import path, quoted
 
 JAVA_VERSION_MIN: Final = 25
 _WRITTEN_WITHIN_S: Final = 300
@@ -79,7 +79,7 @@ def _work(spark: SparkSession, directory: Path) -> None:
 
 
 def _write(unfinished: Path) -> None:
-    spark = session("start", master="local[1]", config=MIRRORED, jvm_option=f"-XX:AOTCacheOutput={unfinished}")
+    spark = session("start", master="local[1]", config=MIRRORED, jvm_option=quoted(f"-XX:AOTCacheOutput={unfinished}"))
     try:
         _work(spark, unfinished.parent)
     finally:
