@@ -299,8 +299,21 @@ NUMBERS = [option for option in TABLE if option.number_min is not None]
 def test_a_number_is_checked_when_it_is_read_and_the_error_names_the_option(option):
     for text in ("", "many", "-1", "2s", "1e6", "1.5", "\N{SUPERSCRIPT TWO}", str(2**63), "9" * 5000):
         assert f"{option.name}={text} is not a whole number of at least {option.number_min}" in refusal({option.name: text}, option.uses[0])
-    for number in (option.number_min, 2**63 - 1):
+    assert f"{option.name}={option.number_max + 1} is not a whole number" in refusal(
+        {option.name: str(option.number_max + 1)}, option.uses[0]
+    )
+    for number in (option.number_min, option.number_max):
         assert checked(BASE | {option.name: f" {number} "}, option.uses[0])[option.name] == str(number)
+
+
+def test_a_number_that_a_request_has_fits_there():
+    """The first fetch refused it, and ottla pipeline run started the query again without end."""
+    for name, use in [
+        ("kafka.fetch.max.bytes", BATCH),
+        ("kafka.max.partition.fetch.bytes", STREAM),
+        ("kafka.transaction.timeout.ms", SINK),
+    ]:
+        assert f"{name}={2**31} is not a whole number of at least 1 and at most {2**31 - 1}" in refusal({name: str(2**31)}, use)
 
 
 def test_a_number_that_is_not_given_is_the_one_that_the_table_shows():

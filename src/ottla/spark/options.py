@@ -23,6 +23,9 @@ STREAM: Final = "stream"
 SINK: Final = "sink"
 _READ: Final = (BATCH, STREAM)
 _ALL: Final = (BATCH, STREAM, SINK)
+NUMBER_MAX: Final = 2**63 - 1
+_INT_MAX: Final = 2**31 - 1
+"""Of a number that a request has, which Kafka's clients do not take a larger one of either."""
 
 
 class Fate(Enum):
@@ -39,14 +42,15 @@ class Option:
     meaning: str  # what it does; for what is ignored or refused: why, and what to do instead
     default: str = ""
     number_min: int | None = None  # of an option that is a whole number
+    number_max: int = NUMBER_MAX
 
 
 def _honoured(name: str, uses: tuple[str, ...], meaning: str, default: str = "") -> Option:
     return Option(name, uses, Fate.HONOURED, meaning, default)
 
 
-def _number(name: str, uses: tuple[str, ...], number_min: int, meaning: str, default: str = "") -> Option:
-    return Option(name, uses, Fate.HONOURED, meaning, default, number_min)
+def _number(name: str, uses: tuple[str, ...], number_min: int, meaning: str, default: str = "", number_max: int = NUMBER_MAX) -> Option:
+    return Option(name, uses, Fate.HONOURED, meaning, default, number_min, number_max)
 
 
 def _ignored(name: str, uses: tuple[str, ...], meaning: str) -> Option:
@@ -110,14 +114,15 @@ TABLE: Final = (
     _number("kafka.request.timeout.ms", _ALL, 1, "how long one request may take", "30000"),
     _honoured("kafka.isolation.level", _READ, "read_uncommitted or read_committed", "read_uncommitted"),
     _honoured("kafka.check.crcs", _READ, "whether checksums are verified", "true"),
-    _number("kafka.fetch.max.bytes", _READ, 1, "bytes of one response", "52428800"),
-    _number("kafka.max.partition.fetch.bytes", _READ, 1, "bytes of one partition in a response", "1048576"),
+    _number("kafka.fetch.max.bytes", _READ, 1, "bytes of one response", "52428800", _INT_MAX),
+    _number("kafka.max.partition.fetch.bytes", _READ, 1, "bytes of one partition in a response", "1048576", _INT_MAX),
     _honoured("kafka.compression.type", (SINK,), "none, gzip, snappy, lz4 or zstd", "none"),
     _number("kafka.batch.size", (SINK,), 0, "bytes of one record batch before compression", "262144"),
     _number("kafka.buffer.memory", (SINK,), 0, "bytes of a task's batches that are not full yet, of all partitions together", "33554432"),
     _number("kafka.metadata.max.age.ms", _ALL, 0, "how long a sink may miss new partitions; a source asks before each batch", "300000"),
     _number("kafka.delivery.timeout.ms", (SINK,), 0, "how long a batch may take with all its retries", "120000"),
-    _number("kafka.transaction.timeout.ms", (SINK,), 1, "how long a transaction may be open, from its first row to its commit", "120000"),
+    _number("kafka.transaction.timeout.ms", (SINK,), 1, "how long a transaction may be open, from its first row to its commit", "120000",
+            _INT_MAX),
     _honoured("kafka.acks", (SINK,), "all (or -1): the sink is idempotent, which needs it; others are refused", "all"),
     _honoured("kafka.enable.idempotence", (SINK,), "true; false is refused", "true"),
     *(_honoured(f"{PREFIX}{name}", _ALL, *words) for name, words in MEANINGS.items()),
@@ -174,7 +179,6 @@ BOOLEANS: Final = ("failOnDataLoss", "includeHeaders", "pushFilters", "kafka.che
 DELIVERIES: Final = ("exactly_once", "at_least_once")
 CHECKPOINTS: Final = ("directory", "topic")
 _ISOLATION_LEVELS: Final = ("read_uncommitted", "read_committed")
-NUMBER_MAX: Final = 2**63 - 1
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -219,7 +223,7 @@ def checked(given: Mapping[str, str], use: str) -> dict[str, str]:
         elif option.fate is Fate.IGNORED:
             warnings.warn(f"option {option.name} is ignored: {option.meaning}", stacklevel=2)
         elif option.number_min is not None:
-            taken[option.name] = str(_whole(option.name, value, option.number_min))
+            taken[option.name] = str(_whole(option.name, value, option.number_min, option.number_max))
         else:
             taken[option.name] = HiddenText(value) if option.name.removeprefix(PREFIX) in SECRETS else value
     if not taken.get("kafka.bootstrap.servers"):
@@ -284,10 +288,11 @@ def positive(options: Mapping[str, str], name: str) -> int | None:
     return None if text is None else _whole(name, text, 1)
 
 
-def _whole(name: str, text: str, number_min: int) -> int:
+def _whole(name: str, text: str, number_min: int, number_max: int = NUMBER_MAX) -> int:
     found = re.fullmatch(r"\s*([0-9]{1,19})\s*", text)
-    if found is None or not number_min <= int(found[1]) <= NUMBER_MAX:
-        raise invalid(f"{name}={text} is not a whole number of at least {number_min}")
+    if found is None or not number_min <= int(found[1]) <= number_max:
+        at_most = "" if number_max == NUMBER_MAX else f" and at most {number_max}"
+        raise invalid(f"{name}={text} is not a whole number of at least {number_min}{at_most}")
     return int(found[1])
 
 
