@@ -493,7 +493,7 @@ except BaseException as error:
 
 @pytest.mark.parametrize("case", ["a question", "an answer", "a reset", "an error"])
 def test_a_reader_whose_query_was_stopped_ends_without_a_word(case: str):
-    """PySpark prints forty lines on stderr otherwise: by Unix sockets it learns at once that nobody reads its answer."""
+    """PySpark prints forty lines on stderr otherwise: by Unix sockets it learns at once that its answer is not read."""
     script = LEFT.replace("CASE", repr(case))
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.stdout, ended.stderr) == ("said KeyError\n" if case == "an error" else "", "")

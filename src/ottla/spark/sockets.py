@@ -1,10 +1,10 @@
 """Where the Unix sockets are by which Spark's JVM and its Python processes talk.
 
 Spark makes them in the temporary directory of the JVM. The path of a socket has 107 bytes at most, and with a longer one, or where that
-directory takes no sockets, no session starts. Nor does Spark ask whoever connects for the secret that it asks for over TCP. So a session
+directory takes no sockets, no session starts. Nor does Spark ask for the secret that a connection over TCP has to show. So a session
 on one machine has a directory that is the user's alone, in one where a socket can be made, and talks over TCP where there is none.
 
-Executors elsewhere have temporary directories of their own, which the driver does not know: those of YARN's containers are too long.
+Executors elsewhere have temporary directories of their own, which the driver does not know: YARN's containers have some that are too long.
 """
 
 from __future__ import annotations

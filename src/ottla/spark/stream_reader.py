@@ -226,7 +226,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_ranges(partition, self._options, arrow_schema(self._schema))
 
     def stop(self) -> None:
-        """Ends this process where Spark has closed the connection to it, as at the end of a query: nobody waits for an answer.
+        """Ends this process where Spark has closed the connection to it, as at the end of a query: no answer is awaited.
 
         PySpark would write there that the connection is closed, and print on stderr what comes of that.
         """
