@@ -15,6 +15,7 @@ from ottla.admin_http.transaction_names import transaction_families
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.tasks.slices import Slices
+from ottla.client.admin import Admin
 from ottla.errors import ErrorCode
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.records.builder import BatchBuilder
@@ -346,5 +347,25 @@ def test_the_offsets_of_a_group_wait_for_their_topic(monkeypatch: pytest.MonkeyP
             answer = await producer.ask(request, AddOffsetsToTxnResponse)
             assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (await producer.ask(request, AddOffsetsToTxnResponse)).error_code == 0
+
+    with_broker(body)
+
+
+@BOTH
+def test_a_transaction_ends_though_its_topic_was_made_again_with_fewer_partitions(level: int) -> None:
+    """No broker will ever lead the partition: its marker is not waited for."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        producer = await begun(broker, level)
+        assert [await producer.write(KEY, b"gone"), await producer.write(OTHER, b"gone")] == [0, 0]
+        admin = Admin(broker.client("admin"))
+        assert await admin.delete_topics(["t"]) == {"t": None}
+        await create(broker, partition_count=1)
+        assert await producer.end(is_commit=True) == 0
+        async with asyncio.timeout(60):
+            await settled(producer)
+        assert (await producer.describe()).transaction_state == "CompleteCommit"
+        await admin.close()
 
     with_broker(body)

@@ -99,7 +99,7 @@ class ListResult(msgspec.Struct, frozen=True):
 class AnswerMarkers(Command[None], msgspec.Struct, frozen=True):
     """Brokers have answered for these partitions of a transaction (KAFKA-16352: of this one, and not of an earlier epoch's).
 
-    A partition whose broker did not answer has NETWORK_EXCEPTION. ``deleted`` are those whose topic is missing in an image that has
+    A partition whose broker did not answer has NETWORK_EXCEPTION. ``deleted`` are those that are missing in an image that has
     everything the controller had committed when the decision was made. A command that comes to nothing is decided again.
     """
 

@@ -6,9 +6,10 @@ this broker leads is written without a request, by the same code as what others 
 
 Nothing is given up here: each marker is answered, at last with NETWORK_EXCEPTION, and the coordinator decides whether it is sent again.
 
-A topic that the image lacks was deleted. The coordinator that added its partitions had it in its image; who leads in a later epoch, or was
-restarted in this one, has an image with that epoch, which is newer. Apache Kafka's coordinators add without a look at their image, and may
-be before us: so a topic counts as deleted after some tries only, in some seconds.
+A partition that the image lacks was deleted, and if its topic is there, it was created again with fewer of them. The coordinator that added
+the partition had it in its image; who leads in a later epoch, or was restarted in this one, has an image with that epoch, which is newer.
+Apache Kafka's coordinators add without a look at their image, and may be before us: so a partition counts as deleted after some tries only,
+in some seconds.
 """
 
 from __future__ import annotations
@@ -190,16 +191,16 @@ class MarkerQueues:
 
 
 def _leaders(image: ClusterImage, partitions: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
-    """Returns the partitions by leader (-1 without one), and the partitions whose topics the image lacks."""
+    """Returns the partitions by leader (-1 without one), and the partitions that the image lacks."""
     leaders: dict[int, list[TopicPartition]] = {}
     missing = []
     for key in sorted(partitions):
         topic = image.topics.get(key.topic)
-        if topic is None:
+        known = None if topic is None else topic.partitions.get(key.partition)
+        if known is None:
             missing.append(key)
         else:
-            known = topic.partitions.get(key.partition)
-            leaders.setdefault(-1 if known is None else known.leader, []).append(key)
+            leaders.setdefault(known.leader, []).append(key)
     return leaders, missing
 
 
