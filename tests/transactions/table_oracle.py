@@ -128,7 +128,7 @@ def _end(found: Transaction | None, command: EndTransaction) -> Expected:
     committed = found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
     is_decided = found.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
     of_last = is_before or (not raises and is_current and found.state not in (State.EMPTY, State.ONGOING))
-    if of_last and committed != command.is_commit:
+    if of_last and committed != command.is_commit and (is_before or not is_decided):
         fenced = raises and command.is_commit
         return Expected(reply=EndResult(ErrorCode.PRODUCER_FENCED if fenced else ErrorCode.INVALID_TXN_STATE))
     if is_decided:

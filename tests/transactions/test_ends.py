@@ -201,13 +201,32 @@ def test_what_has_waited_too_long_is_answered_all_the_same() -> None:
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_the_other_outcome_of_a_decided_transaction_is_refused(version: int) -> None:
+    """At level 0 it may be for the next transaction, and waits first."""
     runner, producer_id = opened("t-0", version=version)
     runner.end(producer_id, 0, is_commit=True, version=version)
-    assert runner.end(producer_id, 0, is_commit=False, version=version) == EndResult(ErrorCode.INVALID_TXN_STATE)
+    refused = EndResult(ErrorCode.INVALID_TXN_STATE)
+    assert runner.end(producer_id, 0, is_commit=False, version=version) == (refused if version else None)
     assert runner.end(producer_id, 0, is_commit=True, version=version) is None
     runner.answer_all()
     assert [markers.is_commit for markers in runner.due_markers] == []
-    assert [*runner.answers.values()][-1] == EndResult(NONE, producer_id, min(version, 1))
+    answers = [answer for answer in runner.answers.values() if isinstance(answer, EndResult)]
+    assert answers == [EndResult(NONE, producer_id, min(version, 1)), refused, EndResult(NONE, producer_id, min(version, 1))]
+
+
+@pytest.mark.parametrize(("ends_last", "is_commit"), [(True, False), (False, True), (True, True), (False, False)])
+@pytest.mark.parametrize("version", [0, 2])
+def test_the_end_of_a_transaction_does_not_overtake_the_partitions_that_wait_to_be_added(
+    version: int, ends_last: bool, is_commit: bool
+) -> None:
+    """librdkafka aborts while its AddPartitionsToTxn is on its way; INVALID_TXN_STATE would end the application."""
+    runner, producer_id = opened("t-0", version=version)
+    assert runner.end(producer_id, 0, is_commit=ends_last, version=version) is not None
+    epoch = min(version, 1)
+    assert runner.add(producer_id, epoch, "t-1", version=version) is None
+    assert runner.end(producer_id, epoch, is_commit=is_commit, version=version) is None
+    runner.answer_all()
+    assert [*runner.answers.values()][-2:] == [PartitionsResult((NONE,)), EndResult(NONE, producer_id, 2 * epoch)]
+    assert runner.status() == (TransactionState.COMPLETE_COMMIT if is_commit else TransactionState.COMPLETE_ABORT)
 
 
 def test_nothing_is_committed_that_was_not_begun() -> None:

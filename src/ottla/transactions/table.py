@@ -79,8 +79,9 @@ _TABLE: Final[dict[Row, tuple[Cell, ...]]] = {
     Row.VERIFY_CURRENT:  (_MAPPING, _ABORTABLE, _COMPARE,   _BUSY,      _BUSY,       _ABORTABLE,    _ABORTABLE),
     Row.VERIFY_OTHER:    (_MAPPING, _FENCED,    _FENCED,    _BUSY,      _BUSY,       _FENCED,       _FENCED),
     Row.VERIFY_UNMAPPED: (_MAPPING, _MAPPING,   _MAPPING,   _BUSY,      _BUSY,       _MAPPING,      _MAPPING),
-    Row.COMMIT_0:        (_MAPPING, _INVALID,   _COMMIT,    _WAIT,      _INVALID,    _REPEAT,       _INVALID),
-    Row.ABORT_0:         (_MAPPING, _INVALID,   _ABORT,     _INVALID,   _WAIT,       _INVALID,      _REPEAT),
+    # Partitions of the next transaction may be waiting to be added: what ends it was sent after them, and must not overtake them.
+    Row.COMMIT_0:        (_MAPPING, _INVALID,   _COMMIT,    _WAIT,      _WAIT,       _REPEAT,       _INVALID),
+    Row.ABORT_0:         (_MAPPING, _INVALID,   _ABORT,     _WAIT,      _WAIT,       _INVALID,      _REPEAT),
     Row.COMMIT_2:        (_MAPPING, _INVALID,   _COMMIT,    _WAIT,      _WAIT,       _INVALID,      _INVALID),
     Row.ABORT_2:         (_MAPPING, _NOTHING,   _ABORT,     _WAIT,      _WAIT,       _NOTHING,      _NOTHING),
     # A commit that comes after a timeout is fenced: INVALID_TXN_STATE would be fatal (KAFKA-20785).
