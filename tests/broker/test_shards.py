@@ -228,6 +228,37 @@ def test_a_timer_whose_records_the_log_refuses_comes_again() -> None:
     play(act)
 
 
+class Resuming(Ticking):
+    """A machine that has something to write as soon as it is loaded."""
+
+    def on_loaded(self, now_ms: int) -> list[Decision]:
+        return [Decision(records=(StoredRecord(OffsetCommitKey("g", "t", 0), None),))]
+
+
+def test_a_shard_whose_log_lacks_replicas_when_it_is_loaded_is_loaded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        assert broker.broker is not None
+        partition = broker.broker.partitions.by_name[GROUP_METADATA_TOPIC][0]
+        lost: list[str] = []
+
+        def refuse(*_: object) -> None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too few replicas are in sync")
+
+        def load() -> Shard[Any]:
+            return Shard(
+                broker_of(broker).world, partition, Resuming(), encode_record, lambda key, value: None, lambda: lost.append("lost")
+            )  # fmt: skip
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shards, "stage", refuse)
+            await load().load()
+        assert lost == ["lost"]
+        await load().load()
+        assert lost == ["lost"]
+
+    play(act)
+
+
 class Asking(Ticking):
     """A machine whose first decision has something done by others, and nobody waits for a reply."""
 

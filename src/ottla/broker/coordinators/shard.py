@@ -118,9 +118,9 @@ class Shard(Generic[M]):
         return self._is_closed
 
     async def load(self) -> None:
-        """Applies every record of the log, and then accepts commands. Without a readable log it never does.
+        """Applies every record of the log, and then accepts commands, in slices, unless it is closed meanwhile.
 
-        It goes on in slices, and ends early when the shard is closed meanwhile.
+        Without a readable log it never does; where the log does not take what follows from it, ``on_lost`` loads it once more.
         """
         slices = Slices(self._world.clock, is_short=True)
         try:
@@ -133,7 +133,9 @@ class Shard(Generic[M]):
                     await slices.next()
             self._write_decided()
         except (OttlaError, OSError) as error:
-            if not self._is_closed:
+            if isinstance(error, KafkaError) and error.code in _PASSING and not self._is_closed:
+                self._on_lost()
+            elif not self._is_closed:
                 log.error("shard_not_loaded", topic=self.partition.topic, partition=self.partition.index, error=str(error))
                 self.close()
         if not self._is_closed:
@@ -306,15 +308,8 @@ class Shard(Generic[M]):
         is_ours = not isinstance(error, KafkaError)
         is_passing = isinstance(error, KafkaError) and error.code in _PASSING
         tell = log.info if (asked.token is not None and not is_ours) or is_passing else log.error  # a client may ask for what cannot be
-        command = type(asked.command).__name__
-        tell(
-            "shard_command_failed",
-            topic=self.partition.topic,
-            partition=self.partition.index,
-            command=command,
-            error=str(error),
-            exc_info=is_ours,
-        )
+        command, topic, index = type(asked.command).__name__, self.partition.topic, self.partition.index
+        tell("shard_command_failed", topic=topic, partition=index, command=command, error=str(error), exc_info=is_ours)
         future = None if asked.token is None else self._parked.get(asked.token)
         if future is not None and not future.done():
             future.set_exception(error)
