@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.broker.test_transactions import begun, read, settled
@@ -12,11 +14,16 @@ from tests.broker.transactional import TransactionalProducer
 from tests.client.simulated import KEY, create, with_broker
 from tests.quiet import silence
 
+from ottla.broker.coordinators.permits import TransactionPermits
+from ottla.broker.coordinators.transactions import TransactionShards
+from ottla.broker.handlers import transactional_produce
 from ottla.broker.replicas.partition import Partition
 from ottla.errors import ErrorCode
+from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
 from ottla.types import TopicPartition
+from ottla.wire.schema import Request, Response
 
 Between = Callable[[TransactionalProducer, Partition], Awaitable[None]]
 
@@ -144,5 +151,46 @@ def test_requests_that_came_behind_a_batch_that_waits_are_begun_after_it() -> No
         assert await producer.end(is_commit=True) == 0
         await settled(producer)
         assert await read(broker, KEY) == [b"%d" % number for number in range(5)]
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "answered", "text"),
+    [
+        (
+            12,
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            "the transaction coordinator says CONCURRENT_TRANSACTIONS",
+        ),
+        (11, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS, "the transaction coordinator says CONCURRENT_TRANSACTIONS"),
+        (12, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.TRANSACTION_ABORTABLE, "the partition is not part of the transaction"),
+        (
+            12,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            "the transaction coordinator says CLUSTER_AUTHORIZATION_FAILED",
+        ),
+    ],
+)
+def test_a_producer_is_told_what_the_coordinator_said(version: int, code: ErrorCode, answered: ErrorCode, text: str) -> None:
+    error = transactional_produce._error(version, code)
+    assert error is not None
+    assert (error.code, error.message) == (answered, text)
+
+
+def test_a_coordinator_that_refuses_the_whole_request_has_refused_each_partition() -> None:
+    """A broker that has lost its rights is told so; a connection that fails is something else."""
+
+    def send(_: int, request: Request, on_answer: Callable[[Response | None], None]) -> None:
+        on_answer(AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+
+    async def body(broker: SimBroker) -> None:
+        assert broker.broker is not None
+        shards = SimpleNamespace(leader_of=lambda key: 2, peers=SimpleNamespace(send=send))
+        permits = TransactionPermits(broker.broker.world, broker.broker.parts.config, cast(TransactionShards, shards))
+        for adds in (True, False):
+            assert await permits.permit("x", 7, 0, [KEY], adds=adds) == {KEY: ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
 
     with_broker(body)

@@ -118,10 +118,12 @@ class TransactionPermits:
 
         def on_answer(response: Response | None) -> None:
             assert response is None or isinstance(response, AddPartitionsToTxnResponse), "an API has one response type"
-            results = [] if response is None or response.error_code else response.results_by_transaction
-            found = {one.transactional_id: one for one in results}
+            found = {} if response is None else {one.transactional_id: one for one in response.results_by_transaction}
             for key, asked in elements.items():
-                asked.codes = _codes_of(found.get(key.transactional_id))
+                if response is not None and response.error_code:
+                    asked.codes = dict.fromkeys(asked.partitions, response.error_code)
+                else:
+                    asked.codes = _codes_of(found.get(key.transactional_id))
                 asked.answered.wake()
 
         self._shards.peers.send(leader, AddPartitionsToTxnRequest(transactions), on_answer)

@@ -22,7 +22,13 @@ from ottla.types import TopicPartition
 ADDS_SINCE: Final = 12
 PRODUCER_ID_AT: Final = slice(43, 51)
 _NOT_NOW: Final = frozenset(
-    {Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR, Code.NETWORK_EXCEPTION}
+    {
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_COORDINATOR,
+        Code.NETWORK_EXCEPTION,
+        Code.CLUSTER_AUTHORIZATION_FAILED,  # this broker's rights, which are no matter of the client's
+    }
 )
 
 
@@ -65,8 +71,13 @@ async def ask(parts: Parts, staged: StagedProduce, producer_epoch: int, asking: 
 
 
 def _error(version: int, code: int) -> KafkaError | None:
+    if not code:
+        return None
+    text = f"the transaction coordinator says {error_of(code).name}"
     if code in _NOT_NOW or (code == Code.CONCURRENT_TRANSACTIONS and version < ADDS_SINCE):
-        return KafkaError(Code.NOT_ENOUGH_REPLICAS, f"the transaction coordinator says {error_of(code).name}")
+        return KafkaError(Code.NOT_ENOUGH_REPLICAS, text)
     if code == Code.PRODUCER_FENCED:
         return KafkaError(Code.INVALID_PRODUCER_EPOCH, "the producer was fenced")
-    return KafkaError(error_of(code_for("Produce", version, code)), "the partition is not part of the transaction") if code else None
+    if code == Code.TRANSACTION_ABORTABLE:
+        text = "the partition is not part of the transaction"
+    return KafkaError(error_of(code_for("Produce", version, code)), text)

@@ -28,7 +28,14 @@ from ottla.storage.producers import NotPermitted, ProducerStates
 
 ADDS_SINCE: Final = 5
 ROUNDS_MAX: Final = 10
-_NOT_NOW: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+_NOT_NOW: Final = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,  # this broker's rights, which are no matter of the client's
+    }
+)
 
 
 async def handle(parts: Parts, context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
