@@ -94,3 +94,20 @@ def test_a_failure_after_suspending_is_reported() -> None:
             raise done[0][1]
 
     asyncio.run(main())
+
+
+def test_a_coroutine_that_was_started_has_its_outcome_in_a_future() -> None:
+    async def answered(value: int, *, waits: bool) -> int:
+        if waits:
+            await asyncio.sleep(0)
+        if value < 0:
+            raise ValueError(value)
+        return value
+
+    async def main() -> None:
+        for waits in (False, True):
+            assert await eager.start(answered(1, waits=waits)) == 1
+            with pytest.raises(ValueError, match="-1"):
+                await eager.start(answered(-1, waits=waits))
+
+    asyncio.run(main())

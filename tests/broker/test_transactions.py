@@ -12,12 +12,20 @@ from tests.quiet import silence
 
 from ottla.admin_http.replica_names import replica_families
 from ottla.admin_http.transaction_names import transaction_families
+from ottla.broker.coordinators.marker_queues import MarkerQueues
+from ottla.broker.coordinators.parked import WAIT_MS
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.tasks.slices import Slices
 from ottla.client.admin import Admin
 from ottla.errors import ErrorCode
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from ottla.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
 from ottla.sim.disk import VOLUME_BYTES
@@ -367,5 +375,33 @@ def test_a_transaction_ends_though_its_topic_was_made_again_with_fewer_partition
             await settled(producer)
         assert (await producer.describe()).transaction_state == "CompleteCommit"
         await admin.close()
+
+    with_broker(body)
+
+
+def test_transactions_of_one_request_wait_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers ask for many at once. One whose markers are on their way waits for a second, and the asking broker for three."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        busy = [await begun(broker, 2, transactional_id=f"busy-{number}") for number in range(5)]
+        monkeypatch.setattr(MarkerQueues, "send", lambda *_: None)
+        for producer in busy:
+            assert (await producer.write(KEY, b"a"), await producer.end(is_commit=True)) == (0, 0)
+        free = await begun(broker, 2, transactional_id="free")
+        transactions = [
+            AddPartitionsToTxnTransaction(
+                producer.transactional_id, producer.producer_id, producer.epoch, False, [AddPartitionsToTxnTopic("t", [0])]
+            )
+            for producer in (*busy, free)
+        ]
+        before_ms = broker.machine.clock.monotonic_ms()
+        answer = await free.ask(AddPartitionsToTxnRequest(transactions), AddPartitionsToTxnResponse)
+        assert broker.machine.clock.monotonic_ms() - before_ms < 2 * WAIT_MS
+        codes = {
+            found.transactional_id: found.topic_results[0].results_by_partition[0].partition_error_code
+            for found in answer.results_by_transaction
+        }
+        assert codes == {producer.transactional_id: ErrorCode.CONCURRENT_TRANSACTIONS for producer in busy} | {"free": ErrorCode.NONE}
 
     with_broker(body)

@@ -2,7 +2,7 @@
 
 Versions 0-3 are clients': all partitions are added, or none; with one that is not known the others get OPERATION_NOT_ATTEMPTED. Versions
 4-5 are brokers', of many transactions at once: the leader of a partition asks for what a producer has sent, to add it or only to verify it
-(KIP-890); ClusterAction is needed.
+(KIP-890); ClusterAction is needed. These are decided beside each other: one that waits must not hold the others.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ottla.broker.coordinators.transaction_codes import code_for
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
+from ottla.broker.tasks import eager
 from ottla.broker.tasks.slices import Slices
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
@@ -40,11 +41,11 @@ async def handle(parts: Parts, context: RequestContext, request: AddPartitionsTo
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(slices, keys, codes))
     if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    results = []
+    asked = []
     async for transaction in slices.over(request.transactions):
         keys = await _keys(slices, transaction.topics)
-        codes = await _decided(parts, context, transaction, keys)
-        results.append(AddPartitionsToTxnResult(transaction.transactional_id, await _results(slices, keys, codes)))
+        asked.append((transaction.transactional_id, keys, eager.start(_decided(parts, context, transaction, keys))))
+    results = [AddPartitionsToTxnResult(name, await _results(slices, keys, await codes)) for name, keys, codes in asked]
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 

@@ -42,6 +42,22 @@ def run(coroutine: Coroutine[Any, Any, T], on_done: Callable[[T | None, BaseExce
     return False
 
 
+def start(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """Starts the coroutine as ``run`` does. Returns a future of what it returns or raises."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def note(value: T | None, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(value)  # type: ignore[arg-type]  # it is None where the coroutine returns that
+        else:
+            future.set_exception(error)
+
+    run(coroutine, note)
+    return future
+
+
 async def _go_on(coroutine: Coroutine[Any, Any, T], awaited: Any) -> T:
     return await _relay(coroutine, awaited)
 
