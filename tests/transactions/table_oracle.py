@@ -40,12 +40,13 @@ def seen(found: Transaction) -> Seen:
     return (found.state, found.producer_id, found.producer_epoch, found.partitions, *ids, found.version)
 
 
-def expected(found: Transaction | None, command: Any) -> Expected:
+def expected(found: Transaction | None, command: Any, *, is_late: bool) -> Expected:
+    """``is_late``: a marker was tried in vain."""
     if isinstance(command, InitProducerId):
         return _init(found, command)
     if isinstance(command, EndTransaction):
         return _end(found, command)
-    return _partitions(found, command)
+    return _partitions(found, command, is_late=is_late)
 
 
 def _init(found: Transaction | None, command: InitProducerId) -> Expected:
@@ -90,13 +91,13 @@ def _aborted(found: Transaction, fresh: int) -> Expected:
     return Expected([written], waits=True)
 
 
-def _partitions(found: Transaction | None, command: AddPartitions | VerifyPartitions) -> Expected:
+def _partitions(found: Transaction | None, command: AddPartitions | VerifyPartitions, *, is_late: bool) -> Expected:
     count = len(command.partitions)
-    is_added = isinstance(command, AddPartitions)
     if found is None:
         return Expected(reply=PartitionsResult((ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * count))
     if found.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
-        return Expected(waits=True) if is_added else Expected(reply=PartitionsResult((ErrorCode.CONCURRENT_TRANSACTIONS,) * count))
+        waits = isinstance(command, AddPartitions) and not (is_late and command.transaction_version == 2)
+        return Expected(waits=True) if waits else Expected(reply=PartitionsResult((ErrorCode.CONCURRENT_TRANSACTIONS,) * count))
     if command.producer_id != found.producer_id:
         return Expected(reply=PartitionsResult((ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * count))
     if command.producer_epoch != found.producer_epoch:

@@ -61,7 +61,7 @@ class Checked(Runner):
         if isinstance(command, CLIENTS):
             before = self.machine._transactions.get(ID)
             decision = self.machine.decide(command, self.now_ms)
-            check(decision, before, command)
+            check(decision, before, command, is_late=any(self.machine._unmarked.get(ID, {}).values()))
             is_begun = isinstance(command, AddPartitions) and bool(decision.records) and before is not None
             self.transaction_count += is_begun and before is not None and before.state != TransactionState.ONGOING
         super().decide(command)
@@ -78,8 +78,8 @@ class Checked(Runner):
         super()._carry_out_effect(effect)
 
 
-def check(decision: Decision, before: Transaction | None, command: Any) -> None:
-    wanted = expected(before, command)
+def check(decision: Decision, before: Transaction | None, command: Any, *, is_late: bool) -> None:
+    wanted = expected(before, command, is_late=is_late)
     written = [Transaction.from_value(record.value) for record in decision.records if isinstance(record.value, TransactionLogValue)]
     assert [seen(one) for one in written] == wanted.written
     assert [value for _, value in decision.replies] == ([] if wanted.reply is None else [wanted.reply])

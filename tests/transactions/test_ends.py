@@ -188,6 +188,21 @@ def test_a_waiting_request_is_decided_in_the_turn_that_completes_the_transaction
     assert runner.state.partitions == frozenset(partitions("t-5"))
 
 
+def test_a_broker_does_not_wait_for_markers_that_take_long() -> None:
+    """What other producers ask for comes after it on the same connection; a client waits on its own."""
+    runner, producer_id = opened("t-0", "t-1")
+    runner.end(producer_id, 0, is_commit=True)
+    [markers] = runner.due_markers
+    assert runner.add(producer_id, 1, "t-5", version=0) is None
+    runner.answer(markers, NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert runner.add(producer_id, 1, "t-5") == PartitionsResult((ErrorCode.CONCURRENT_TRANSACTIONS,))
+    assert runner.add(producer_id, 1, "t-6", version=0) is None
+    runner.answer_all()
+    assert runner.add(producer_id, 1, "t-5") == PartitionsResult((NONE,))
+    assert runner.end(producer_id, 1, is_commit=True) is not None
+    assert runner.add(producer_id, 2, "t-5") is None, "that was another transaction"
+
+
 def test_what_has_waited_too_long_is_answered_all_the_same() -> None:
     runner, producer_id = opened("t-0")
     runner.end(producer_id, 0, is_commit=True)

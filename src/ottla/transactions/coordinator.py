@@ -77,6 +77,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, Transaction] = {}
         self._began_ms: dict[str, int] = {}  # of open transactions
         self._unmarked: dict[str, dict[TopicPartition, int]] = {}  # of prepared ones, and how often each was tried in vain
+        self._in_vain: set[str] = set()  # prepared ones with a partition where a marker was tried in vain
         self._superseded: set[str] = set()
         self._due_ms = FOREVER_MS  # when open transactions are looked at
         self._deciders: dict[type, Callable[[Any, int], Decision]] = {
@@ -117,6 +118,7 @@ class TransactionCoordinator:
         before, began_ms = self._transactions.get(transactional_id), self._began_ms.pop(transactional_id, None)
         self._unmarked.pop(transactional_id, None)
         self._superseded.discard(transactional_id)
+        self._in_vain.discard(transactional_id)
         if value is None or value.transaction_status == TransactionState.DEAD:
             self._transactions.pop(transactional_id, None)
             return
@@ -145,6 +147,8 @@ class TransactionCoordinator:
                 del unmarked[partition]
             for partition in fact.in_vain:
                 unmarked[partition] += 1
+            if fact.in_vain:
+                self._in_vain.add(fact.transactional_id)
         else:
             assert isinstance(fact, Superseded), "nothing else is volatile"
             self._superseded.add(fact.transactional_id)
@@ -186,6 +190,10 @@ class TransactionCoordinator:
         return self._doers[cell](command, known, now_ms)
 
     def _wait(self, command: Asked, known: Transaction, now_ms: int) -> Decision:
+        """Parks the command; a broker's is refused where markers take long: what comes after it on its connection is other producers'."""
+        is_of_broker = isinstance(command, AddPartitions) and command.transaction_version >= 2
+        if is_of_broker and command.transactional_id in self._in_vain:
+            return _answer(command.token, refusal(command, ErrorCode.CONCURRENT_TRANSACTIONS))
         return Decision(parks=(_park(command),))
 
     def _repeat(self, command: InitProducerId | EndTransaction, known: Transaction, now_ms: int) -> Decision:
