@@ -14,11 +14,13 @@ from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode
 from ottla.messages import alter_client_quotas as altering
 from ottla.messages import describe_client_quotas as describing
+from ottla.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.messages.produce import ProduceRequest, ProduceResponse
 from ottla.runtime.serve import BrokerThread
 from ottla.sim.cluster import SimBroker, Simulation
@@ -267,3 +269,7 @@ def test_request_time_is_measured_and_its_quota_enforced(tmp_path: Path) -> None
         client.ask(altering.AlterClientQuotasRequest([tiny]), 1)
         pauses = [client.ask(ApiVersionsRequest("probe", "1"), 3).throttle_time_ms for _ in range(2)]
         assert all(0 < pause_ms <= 1000 for pause_ms in pauses)
+        of_nodes = [(AddPartitionsToTxnRequest(), 5), (OffsetForLeaderEpochRequest(replica_id=1), 4), (FetchRequest(replica_id=1), 11)]
+        assert [client.ask(request, version).throttle_time_ms for request, version in of_nodes] == [0, 0, 0]
+        of_clients = [(OffsetForLeaderEpochRequest(replica_id=-1), 4), (FetchRequest(), 11)]
+        assert 0 not in [client.ask(request, version).throttle_time_ms for request, version in of_clients]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.broker.test_throttling import set_quota
 from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.admin_http.kafka_names import broker_families
@@ -110,6 +111,20 @@ def test_replicas_in_sync_are_never_held_back_though_what_they_fetch_counts() ->
         assert now() < began + 2
         assert metric(nodes, 1, "kafka_server_leaderreplication_byte_rate") > 2 * RECORD_BYTES
         assert metric(nodes, 2, "kafka_server_followerreplication_byte_rate") > RECORD_BYTES
+        assert nodes.in_sync(1, "t") == {1, 2, 3}
+
+    play(body)
+
+
+@pytest.mark.parametrize("kind", ["user", "client-id"])
+def test_a_quota_of_all_clients_holds_back_no_replica(kind: str) -> None:
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2, 3])
+        await nodes.act(lambda cluster: set_quota(cluster, {kind: None}, consumer_byte_rate=10, request_percentage=0.001))
+        began = now()
+        for _ in range(5):
+            await nodes.send("t", b"x" * RECORD_BYTES)
+        assert now() < began + 2
         assert nodes.in_sync(1, "t") == {1, 2, 3}
 
     play(body)

@@ -144,7 +144,7 @@ class FetchPass(msgspec.Struct, eq=False):
         self.role_changes = store.role_changes
         self.endpoints = None
         budget = min(self.request.max_bytes, parts.fetch_bytes_max)
-        if parts.throttling.limits_fetch:
+        if parts.throttling.limits_fetch and not self.context.is_of_node:
             budget = parts.throttling.fetch_bytes_max(self.context, budget)
         asks = parts.authorizer.is_configured
         policy.begin()
@@ -242,7 +242,7 @@ class FetchPass(msgspec.Struct, eq=False):
         if self.has_error:
             self._count_errors()
         pause_ms, is_given = 0, True
-        if throttling.limits_fetch and self.size_bytes:
+        if throttling.limits_fetch and self.size_bytes and not self.context.is_of_node:
             pause_ms, is_given = throttling.on_fetch(self.context, self.size_bytes)
         if is_given:
             topics: dict[TopicKey, FetchableTopicResponse] = {}

@@ -41,6 +41,7 @@ async def handle(parts: Parts, context: RequestContext, request: AddPartitionsTo
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(slices, keys, codes))
     if not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    context.is_of_node = True
     asked = []
     async for transaction in slices.over(request.transactions):
         keys = await _keys(slices, transaction.topics)

@@ -83,6 +83,7 @@ def _policy_of(parts: Parts, context: RequestContext, request: FetchRequest, ses
         return consumer
     if parts.authorizer.is_configured and not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         return RefusedPolicy(request)
+    context.is_of_node = True
     from ottla.broker.fetching.follower import FollowerPolicy  # a lone broker starts without
 
     return FollowerPolicy(parts.partitions.replication, session, context.connection, node=node, broker_epoch=epoch)

@@ -25,6 +25,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetForLeader
     topics = []
     slices = Slices(parts.world.clock)
     is_node = context.may_quietly(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER)
+    context.is_of_node = is_node and request.replica_id >= 0
     async for topic in slices.over(request.topics):
         if not is_node and not context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic):
             refused = [EpochEndOffset(ErrorCode.TOPIC_AUTHORIZATION_FAILED, wanted.partition) for wanted in topic.partitions]

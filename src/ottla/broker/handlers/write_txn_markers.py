@@ -50,6 +50,7 @@ async def _written(parts: Parts, context: RequestContext, due: list[tuple[Marker
     may_alter = context.may_quietly(Operation.ALTER, ResourceType.CLUSTER, CLUSTER)
     if not may_alter and not context.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER):
         return [ErrorCode.CLUSTER_AUTHORIZATION_FAILED] * len(due)
+    context.is_of_node = True
     return await parts.end_markers.write(parts.image, due)
 
 

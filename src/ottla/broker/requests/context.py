@@ -126,6 +126,7 @@ class RequestContext(msgspec.Struct, eq=False):
     meters: RequestMeters
     began_us: int
     work_us: int = 0  # what it kept the loop busy for, when that is measured
+    is_of_node: bool = False  # what another node asks for, which no quota of clients holds back
     repeated_answer: RepeatedAnswer | None = None  # of a produce request like the one before
 
     @property

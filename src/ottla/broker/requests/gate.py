@@ -25,7 +25,7 @@ from ottla.broker.requests.throttling import Throttling
 from ottla.broker.tasks import eager
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
-from ottla.messages.acl_codes import CLUSTER, ResourceType
+from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.wire.schema import Response
 
 log = get_logger(__name__)
@@ -57,6 +57,7 @@ class Gate:
         if service.needs is not _HANDLER and not is_allowed(service, context, request):
             refuse(service, context, request)
         elif self._throttling.times_requests:
+            context.is_of_node = service.needs is Operation.CLUSTER_ACTION
             self._throttling.run(context, lambda: self._run(service, handle, context, request, kept))
         else:  # as ``_run``, which a call would make dearer
             result = handle(self._parts, context, request)

@@ -4,7 +4,8 @@ The answer leaves first, and the connection is mute afterwards (KIP-219), so tha
 the same. Bytes are counted where they are produced and fetched; request time is what a request keeps the loop busy for, in percent
 of a second, whatever it then waits for. While no quota is set, nothing is measured.
 
-The user of a quota is the name of the connection's principal.
+The user of a quota is the name of the connection's principal. What nodes ask of each other is exempt, where they have ClusterAction: a
+follower that pauses would leave the ISR, and its pauses would be every producer's (KIP-124).
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ class Throttling(Part):
 
     def on_reply(self, context: RequestContext, response: Any) -> None:
         """Puts the pause, if there is one, into the response; one that has no place for it is only followed by the pause."""
+        if context.is_of_node:
+            return
         work_us = self._clock.monotonic_us() - self._began_us if context is self._current else context.work_us
         pause_ms = self._record(QuotaKind.REQUEST, context, work_us * 100 / 1_000_000)
         if pause_ms and hasattr(response, "throttle_time_ms"):
