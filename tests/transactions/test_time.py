@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.transactions.coordinator_runner import ID, NONE, TIMEOUT_MS, Runner
 
 from ottla.errors import ErrorCode
-from ottla.transactions.commands import EndResult, InitResult, PartitionsResult
-from ottla.transactions.coordinator import TransactionSettings
+from ottla.machine import Decision
+from ottla.transactions.commands import AbortTimedOut, EndResult, InitResult, PartitionsResult
+from ottla.transactions.coordinator import ABORTED_MAX, TransactionSettings
 from ottla.transactions.transaction import TransactionState
 
 HOUR_MS = 3_600_000
@@ -110,6 +113,29 @@ def test_many_transactions_have_each_its_own_time() -> None:
         runner.answer_all()
         aborted += [(runner.now_ms - 1_000_000, name) for name in found_now]
     assert aborted == [(1_000, "id-1"), (5_000, "id-0"), (30_000, "id-2")]
+
+
+def test_a_decision_aborts_so_many_and_the_next_one_the_rest_at_once() -> None:
+    """Thousands may run out of time together, as while their coordinator stood still."""
+    runner, count = Runner(), 2 * ABORTED_MAX + 1
+    for number in range(count):
+        found = runner.init(name=f"id-{number}")
+        assert found is not None
+        runner.add(found.producer_id, 0, "t-0", name=f"id-{number}")
+    decide, decided = runner.machine.decide, list[int]()
+
+    def noted(command: Any, now_ms: int) -> Decision:
+        decision = decide(command, now_ms)
+        if isinstance(command, AbortTimedOut):
+            decided.append(len(decision.effects))
+        return decision
+
+    runner.machine.decide = noted  # type: ignore[method-assign]
+    runner.advance(TIMEOUT_MS)
+    assert [found for found in decided if found] == [ABORTED_MAX, ABORTED_MAX, 1]
+    assert len(runner.due_markers) == count
+    runner.answer_all()
+    assert {found.state for found in runner.machine._transactions.values()} == {TransactionState.COMPLETE_ABORT}
 
 
 def test_an_id_that_is_not_used_is_forgotten() -> None:

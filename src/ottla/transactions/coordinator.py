@@ -46,6 +46,8 @@ from ottla.types import NO_EPOCH, TopicPartition
 
 NOTHING: Final = Decision()
 FOREVER_MS: Final = 2**63
+ABORTED_MAX: Final = 100
+"""Transactions that one decision aborts because their time has passed; it takes some milliseconds, and the next one comes at once."""
 
 
 class TransactionSettings(Struct, frozen=True):
@@ -286,10 +288,14 @@ class TransactionCoordinator:
     def _abort_timed_out(self, command: AbortTimedOut, now_ms: int) -> Decision:
         ended: list[Ended] = []
         lacking_id: list[TakeProducerId] = []
+        has_more = False
         for transactional_id, began_ms in self._began_ms.items():
             known = self._transactions[transactional_id]
             if command.transactional_id not in (None, transactional_id) or min(began_ms, now_ms) + known.timeout_ms > now_ms:
                 continue
+            if len(ended) == ABORTED_MAX:
+                has_more = True
+                break
             if known.is_exhausted and command.fresh_producer_id == NO_PRODUCER_ID:
                 lacking_id.append(TakeProducerId(AbortTimedOut(transactional_id)))
                 continue
@@ -298,7 +304,10 @@ class TransactionCoordinator:
                 fresh_producer_id=command.fresh_producer_id,
             )  # fmt: skip
             ended.append(ends.ended(transactional_id, aborted, now_ms=now_ms))
-        looked_at = self._looked_at({one.transactional_id for one in (*ended, *(lacks.command for lacks in lacking_id))}, now_ms)
+        if has_more:
+            looked_at = Decision(facts=(LookAgain(now_ms),), timers=(_timeouts_at(now_ms),))
+        else:
+            looked_at = self._looked_at({one.transactional_id for one in (*ended, *(lacks.command for lacks in lacking_id))}, now_ms)
         return Decision(
             records=tuple(record for one in ended for record in one.records),
             facts=looked_at.facts,

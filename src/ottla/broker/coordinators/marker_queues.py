@@ -39,8 +39,10 @@ from ottla.wire.schema import Response
 log = get_logger(__name__)
 
 SECOND_AFTER_MS: Final = 100
-MARKERS_MAX: Final = 1000
-"""In one request."""
+MARKERS_MAX: Final = 100
+"""In one request: what follows from its answer is decided in one turn of the loop, in some milliseconds."""
+LATER_MAX: Final = 32
+"""Ends of transactions that are tried again in one turn of the loop."""
 
 
 class _Due(NamedTuple):
@@ -115,7 +117,9 @@ class MarkerQueues:
     def _on_timer(self) -> None:
         self._timer = None
         now_ms = self._world.clock.monotonic_ms()
-        while self._later and self._later[0][0] <= now_ms:
+        for _ in range(LATER_MAX):
+            if not self._later or self._later[0][0] > now_ms:
+                break
             _, _, shard, wanted = heapq.heappop(self._later)
             self._send(shard, wanted)
         self._look_later()

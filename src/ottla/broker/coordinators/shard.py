@@ -28,6 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.broker.coordinators.batches import SLICE_RECORDS, EncodeRecord, encoded, stage, stage_marker
+from ottla.broker.coordinators.owed import OwedEffects
 from ottla.broker.coordinators.parked import ParkedCommands
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
@@ -92,7 +93,7 @@ class Shard(Generic[M]):
         self._decode = decode
         self._on_lost = on_lost  # the machine has applied what the log did not take: both must be rebuilt
         self._commit_ms_max = commit_ms_max
-        self._on_effect = on_effect
+        self._owed = OwedEffects(world, lambda effect: on_effect(self, effect))
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._waiting = ParkedCommands(world, self._answer)
         self._decided: list[Decision] = []  # and applied, in this turn; not written yet
@@ -214,6 +215,7 @@ class Shard(Generic[M]):
             self._is_closed = True
             self._asked.clear()
             self._waiting.close()
+            self._owed.close()
             eager.run(self._dismantle(), _note_end)
 
     async def _dismantle(self) -> None:
@@ -346,14 +348,9 @@ class Shard(Generic[M]):
                 self._answer(token, value)
                 is_answered = True
         if is_answered and effects:
-            asyncio.get_running_loop().call_soon(self._have_done, effects)  # the answers are sent first: nothing in them waits for this
+            asyncio.get_running_loop().call_soon(self._owed.add, effects)  # the answers are sent first: nothing in them waits for this
         else:
-            self._have_done(effects)
-
-    def _have_done(self, effects: list[Any]) -> None:
-        for effect in effects:
-            if not self._is_closed:
-                self._on_effect(self, effect)
+            self._owed.add(effects)
 
     def _wait_for_replicas(self, decided: list[Decision]) -> None:
         """Waits, for too few replicas commit it: waiting clients have to ask again, and effects wait until there are enough."""
