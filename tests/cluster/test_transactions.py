@@ -183,6 +183,36 @@ def test_a_marker_that_is_not_committed_holds_no_other_one() -> None:
     play(main, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="1")
 
 
+def test_a_marker_that_is_not_committed_holds_no_producer() -> None:
+    """Its broker coordinates other producers: what is asked for them is not answered after it."""
+
+    async def main(nodes: SimNodes) -> None:
+        await nodes.create(TRANSACTION_STATE_TOPIC, [4], [5], min_insync_replicas="1", cleanup_policy="compact")
+        await nodes.create("stuck", [5, 6], min_insync_replicas="2")
+        await nodes.create("free", [4], min_insync_replicas="1")
+        names = {partition_of(name, 2): name for name in "abcdef"}
+        loop = asyncio.get_running_loop()
+
+        async def act(cluster: Cluster) -> None:
+            first, second = (TransactionalProducer(cluster, names[index], level=2) for index in (0, 1))
+            for producer, topic in ((first, "stuck"), (second, "free")):
+                assert await patiently(producer.init) == 0
+                assert await patiently(lambda p=producer, t=topic: p.write(TopicPartition(t, 0), b"a")) == 0  # type: ignore[misc]
+            assert await second.end(is_commit=True) == 0
+            await nodes.until(lambda: states(nodes, 5)[second.transactional_id] == TransactionState.COMPLETE_COMMIT)
+            nodes.simulation.fabric.clog_link(nodes.brokers[6].machine.name, nodes.brokers[5].machine.name, 5_000)
+            assert await first.end(is_commit=True) == 0
+            began = loop.time()
+            assert await second.write(TopicPartition("free", 0), b"b") == 0
+            assert loop.time() - began < ANSWERED_WITHIN_MS / 2000
+            assert (await first.describe()).transaction_state == "PrepareCommit"
+            nodes.simulation.fabric.heal()
+
+        await nodes.act(act)
+
+    play(main, broker_ids=(4, 5, 6), transaction_state_log_num_partitions="2")
+
+
 async def with_a_decision_that_is_not_committed(nodes: SimNodes, body: Callable[[int, TransactionalProducer], Awaitable[None]]) -> None:
     """Brokers 4 to 6 coordinate, 4 first. 6 is down, 5 has the decision to commit, and 4 cannot know: what 5 fetches next is on its way.
 

@@ -35,7 +35,8 @@ class TransactionShards(CoordinatorRuntime[TransactionCoordinator]):
     def __init__(self, world: World, config: BrokerConfig, controller: ActiveController, own: EndMarkers, *, to_brokers: World) -> None:
         super().__init__(world, config, controller, self._described(config))
         self.peers = BrokerPeers(to_brokers, config, lambda: controller.image, "transactions")
-        self.markers = MarkerQueues(world, config.node_id, controller, own, self.peers)
+        self._marker_peers = BrokerPeers(to_brokers, config, lambda: controller.image, "markers")  # answered late, while replicas lag
+        self.markers = MarkerQueues(world, config.node_id, controller, own, self._marker_peers)
         self.refused_marker_count = 0
         """Markers that a partition has refused, or answered with what is not foreseen."""
 
@@ -93,6 +94,7 @@ class TransactionShards(CoordinatorRuntime[TransactionCoordinator]):
         await super().stop()
         self.markers.close()
         self.peers.close()
+        self._marker_peers.close()
 
 
 def _with_producer_id(shard: Shard[Any], command: Any, producer_id: int | None, error: BaseException | None) -> None:
