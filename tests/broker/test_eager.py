@@ -111,3 +111,26 @@ def test_a_coroutine_that_was_started_has_its_outcome_in_a_future() -> None:
                 await eager.start(answered(-1, waits=waits))
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_closed_before", [False, True])
+def test_what_nothing_waits_for_any_longer_is_closed_in_any_order(is_closed_before: bool) -> None:
+    """So are the tasks of a loop that has ended, which are garbage together."""
+    closed: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            closed.append("work")
+
+    async def body() -> None:
+        coroutine = work()
+        relay = eager._relay(coroutine, coroutine.send(None))
+        assert isinstance(relay.send(None), asyncio.Future)
+        if is_closed_before:
+            coroutine.close()
+        relay.close()
+        assert closed == ["work"]
+
+    asyncio.run(body())

@@ -69,6 +69,9 @@ def _relay(coroutine: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, An
         sent, thrown = None, None
         try:
             sent = yield awaited
+        except GeneratorExit:  # nothing waits for it any longer, and it may have been closed already, as garbage in any order
+            coroutine.close()
+            raise
         except BaseException as error:  # noqa: BLE001 - handed on into the coroutine
             thrown = error
         try:
