@@ -348,7 +348,8 @@ class Shard(Generic[M]):
                 self._answer(token, value)
                 is_answered = True
         if is_answered and effects:
-            asyncio.get_running_loop().call_soon(self._owed.add, effects)  # the answers are sent first: nothing in them waits for this
+            loop = asyncio.get_running_loop()  # the answers are sent first, in the next turn but one: nothing in them waits for this
+            loop.call_soon(loop.call_soon, self._owed.add, effects)
         else:
             self._owed.add(effects)
 
