@@ -38,13 +38,14 @@ class Gate:
     def __init__(self) -> None:
         self._step = handshakes.try_step
         self._is_open, self._has_step = threading.Event(), threading.Event()
-        self.problems: list[Exception | None] = []
+        self.sides: list[ssl.SSLObject] = []
 
     def step(self, side: ssl.SSLObject) -> Exception | None:
-        self.problems.append(self._step(side))
+        problem = self._step(side)
+        self.sides.append(side)
         self._has_step.set()
         self._is_open.wait(WAIT_SECONDS_MAX)
-        return self.problems[-1]
+        return problem
 
     async def has_step(self) -> None:
         assert await asyncio.get_running_loop().run_in_executor(None, self._has_step.wait, WAIT_SECONDS_MAX), "a step came to the thread"
@@ -130,6 +131,29 @@ def test_a_connection_that_is_closed_during_a_step_says_nothing_further(
     assert not unexpected
 
 
+def test_a_connection_that_is_closed_before_its_step_has_none(
+    authority: Authority, server: TlsServer, gate: Gate, strangers: list[Stranger]
+) -> None:
+    """A crowd may come faster than the thread signs: what waits then must not outlive its connection."""
+
+    async def body() -> None:
+        pair = Pair()
+        address = await pair.listen(server)
+        strangers.append(Stranger(authority, address))
+        await gate.has_step()
+        strangers.append(Stranger(authority, address))
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while len(pair.ends) < 2 or not pair.ends[1].connection._is_shaking:  # type: ignore[attr-defined]
+                await asyncio.sleep(0)
+        pair.ends[1].connection.abort()
+        gate.open()
+        await pair.connect(address, TlsClient(authority.pem), begin=b"x")
+        await pair.ends[2].has(1)
+        assert len(set(map(id, gate.sides))) == 2
+
+    run(body)
+
+
 def test_a_peer_that_goes_during_a_step_is_missed_after_it(
     authority: Authority, server: TlsServer, gate: Gate, strangers: list[Stranger]
 ) -> None:
@@ -187,12 +211,12 @@ def test_the_thread_goes_on_after_a_loop_that_ended_and_after_whatever_a_step_ra
     side: Any = SimpleNamespace(do_handshake=fails)
 
     async def leaves() -> None:
-        shared.step(side, lambda problem: None)
+        shared.step(side, lambda: False, lambda problem: None)
         await gate.has_step()
 
     async def stays() -> Exception | None:
         done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-        shared.step(side, done.set_result)
+        shared.step(side, lambda: False, done.set_result)
         async with asyncio.timeout(WAIT_SECONDS_MAX):
             return await done
 

@@ -20,22 +20,25 @@ class Handshakes:
     """The thread, which starts when it is first needed. There is one: more would take the loop's core where cores are few."""
 
     def __init__(self) -> None:
-        self._steps: SimpleQueue[tuple[ssl.SSLObject, asyncio.AbstractEventLoop, OnStep]] = SimpleQueue()
+        self._steps: SimpleQueue[tuple[ssl.SSLObject, Callable[[], bool], asyncio.AbstractEventLoop, OnStep]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def step(self, side: ssl.SSLObject, then: OnStep) -> None:
+    def step(self, side: ssl.SSLObject, is_over: Callable[[], bool], then: OnStep) -> None:
         """Goes on with the handshake, then calls ``then`` on the loop with what it raised.
 
-        Nothing else may touch the object or its memory until then: they have no lock.
+        Nothing else may touch the object or its memory until then: they have no lock. Nothing is done where ``is_over()``, which the thread
+        asks, is true by the time it comes to it: of more connections than it can serve the oldest are closed, and must not fill the memory.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._go_on, name="ottla-handshakes", daemon=True)
             self._thread.start()
-        self._steps.put((side, asyncio.get_running_loop(), then))
+        self._steps.put((side, is_over, asyncio.get_running_loop(), then))
 
     def _go_on(self) -> None:
         while True:
-            side, loop, then = self._steps.get()
+            side, is_over, loop, then = self._steps.get()
+            if is_over():
+                continue
             problem = try_step(side)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(then, problem)

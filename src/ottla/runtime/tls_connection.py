@@ -140,7 +140,7 @@ class TlsConnection(RealConnection):
     def _shake_hands(self) -> None:
         if self._ssl.server_side:
             self._is_shaking = True
-            self._network.handshakes.step(self._ssl, self._on_step)
+            self._network.handshakes.step(self._ssl, lambda: self.is_closed, self._on_step)
         else:
             self._on_step(try_step(self._ssl))
 
