@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+IsOver = Callable[[], bool]
 OnStep = Callable[[Exception | None], None]
 
 
@@ -20,23 +21,23 @@ class Handshakes:
     """The thread, which starts when it is first needed. There is one: more would take the loop's core where cores are few."""
 
     def __init__(self) -> None:
-        self._steps: SimpleQueue[tuple[ssl.SSLObject, Callable[[], bool], asyncio.AbstractEventLoop, OnStep]] = SimpleQueue()
+        self._steps: SimpleQueue[tuple[ssl.SSLObject, asyncio.AbstractEventLoop, IsOver, OnStep]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def step(self, side: ssl.SSLObject, is_over: Callable[[], bool], then: OnStep) -> None:
+    def step(self, side: ssl.SSLObject, is_over: IsOver, then: OnStep) -> None:
         """Goes on with the handshake, then calls ``then`` on the loop with what it raised.
 
-        Nothing else may touch the object or its memory until then: they have no lock. Nothing is done where ``is_over()``, which the thread
-        asks, is true by the time it comes to it: of more connections than it can serve the oldest are closed, and must not fill the memory.
+        Nothing else may touch the object or its memory until then: they have no lock. A step is left out, and ``then`` is not called,
+        where ``is_over`` says that the connection has ended: those that come too fast end while they wait, and others wait behind them.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._go_on, name="ottla-handshakes", daemon=True)
             self._thread.start()
-        self._steps.put((side, is_over, asyncio.get_running_loop(), then))
+        self._steps.put((side, asyncio.get_running_loop(), is_over, then))
 
     def _go_on(self) -> None:
         while True:
-            side, is_over, loop, then = self._steps.get()
+            side, loop, is_over, then = self._steps.get()
             if is_over():
                 continue
             problem = try_step(side)
