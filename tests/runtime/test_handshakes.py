@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -151,6 +153,30 @@ def test_a_step_is_left_out_whose_connection_ended_while_it_waited(
         await pair.ends[2].has(1)
         assert not end.connection.is_closed
         assert len(gate.problems) == 3, "one of the first, none of the second, two of the third"
+
+    run(body)
+
+
+@pytest.mark.parametrize("ends", [lambda end: end.connection.close(), lambda end: end.connection.abort()], ids=["close", "abort"])
+@pytest.mark.parametrize("is_client", [False, True], ids=["server", "client"])
+def test_what_openssl_has_of_a_connection_is_free_when_that_ends(
+    authority: Authority, server: TlsServer, ends: Callable[[End], None], is_client: bool
+) -> None:
+    """Whoever ends it, and without a collection of garbage: a connection is in a cycle with those that serve it."""
+
+    async def body() -> None:
+        pair = Pair()
+        mine = await pair.connect(await pair.listen(server), TlsClient(authority.pem), begin=b"x")
+        await pair.ends[0].has(1)
+        sides = [mine, pair.ends[0]]
+        held = [weakref.ref(side.connection._ssl) for side in sides]  # type: ignore[attr-defined]
+        gc.disable()
+        try:
+            ends(sides[0 if is_client else 1])
+            await asyncio.gather(*map(closed, sides))
+            assert [each() for each in held] == [None, None]
+        finally:
+            gc.enable()
 
     run(body)
 

@@ -37,12 +37,15 @@ class Handshakes:
 
     def _go_on(self) -> None:
         while True:
-            side, loop, is_over, then = self._steps.get()
-            if is_over():
-                continue
-            problem = try_step(side)
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(then, problem)
+            self._take(*self._steps.get())
+
+    def _take(self, side: ssl.SSLObject, loop: asyncio.AbstractEventLoop, is_over: IsOver, then: OnStep) -> None:
+        """Takes the step. What it was given is not held while the next one is waited for."""
+        if is_over():
+            return
+        problem = try_step(side)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(then, problem)
 
 
 def try_step(side: ssl.SSLObject) -> Exception | None:
@@ -50,5 +53,5 @@ def try_step(side: ssl.SSLObject) -> Exception | None:
     try:
         side.do_handshake()
     except Exception as error:  # noqa: BLE001 - the thread serves the other connections, too
-        return error
+        return error.with_traceback(None)  # whose frames would hold what OpenSSL has
     return None
