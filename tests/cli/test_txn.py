@@ -10,7 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from ottla.broker.coordinators.runtime import CoordinatorRuntime
+from ottla.cli.main import cli
+from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, NewTopic, Producer
 
@@ -41,6 +45,22 @@ def test_where_there_are_no_transactions_none_are_shown(bootstrap: str, argument
         assert json.loads(done.stdout) == {"_command": f"txn {arguments[0]}", "_version": 1, "items": []}
     else:
         assert len(done.stdout.splitlines()) == 1, "the heads of the columns"
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["describe", "x"]])
+def test_a_coordinator_that_answers_nothing_is_not_waited_for_long(
+    bootstrap: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a full log directory, or too few replicas in sync. Each broker took a minute, and nothing was said before."""
+
+    async def refuses(*_: object) -> None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    monkeypatch.setattr(CoordinatorRuntime, "ask_all", refuses)
+    monkeypatch.setattr(CoordinatorRuntime, "ask", refuses)
+    monkeypatch.setattr("ottla.cli.txn.COORDINATOR_MS", 300)
+    done = CliRunner().invoke(cli, ["txn", *arguments, "-B", bootstrap])
+    assert "in default_api_timeout_ms=300" in done.output + str(done.exception)
 
 
 def test_a_changing_command_needs_yes(bootstrap: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,7 @@ from ottla.cli.listed_only import note_what_is_seen
 from ottla.cli.missing_rights import GROUP
 from ottla.cli.names import GROUPS
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, names_of_plan, print_json, print_rows, with_way_out, yes_option
-from ottla.cli.unanswered import SILENT, Leaders, Unanswered, internal_partitions, known_offsets, leaderless, of_each_broker
+from ottla.cli.unanswered import COORDINATOR_MS, SILENT, Leaders, Unanswered, internal_partitions, known_offsets, leaderless, of_each_broker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import LATEST_TIMESTAMP, TopicPartition
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ottla.client.cluster_metadata import PartitionMetadata
     from ottla.sync import Admin
 
-TIMEOUT_MS: Final = 15_000
-"""Of each question to a coordinator: one whose partition has too few replicas in sync may answer none."""
 COLUMNS = ("topic", "partition", "committed", "end_offset", "lag", "pending", "member")
 MEMBER_COLUMNS = ("group", "member", "instance", "epoch", "client", "host", "assigned", "target")
 STATE_COLUMNS = ("group", "state", "assignor", "members", "topics", "lag", "lag_unknown")
@@ -47,7 +45,7 @@ def list_groups(bootstrap: str, output: str) -> None:
     from ottla.sync import Admin
 
     unanswered = Unanswered()
-    with Admin(bootstrap, **{"default_api_timeout_ms": TIMEOUT_MS, **client_settings()}) as admin:
+    with Admin(bootstrap, **{"default_api_timeout_ms": COORDINATOR_MS, **client_settings()}) as admin:
         groups = _listed(admin, unanswered)
     rows = [(found.group_id, found.state, found.protocol_type, found.type) for found in groups]
     print_rows(output, "group list", ("group", "state", "protocol_type", "type"), rows)
@@ -82,7 +80,7 @@ def describe(group_ids: tuple[str, ...], everything: bool, only_state: bool, onl
     if only_state and only_members:
         raise click.UsageError("--state and --members exclude each other")
     unanswered = Unanswered()
-    with Admin(bootstrap, **{"default_api_timeout_ms": TIMEOUT_MS, **client_settings()}) as admin:
+    with Admin(bootstrap, **{"default_api_timeout_ms": COORDINATOR_MS, **client_settings()}) as admin:
         wanted = sorted(found.group_id for found in _listed(admin, unanswered)) if everything else group_ids
         partitions = internal_partitions(admin)
         documents = [found for group_id in wanted if (found := _known(admin, group_id, partitions, unanswered)) is not None]

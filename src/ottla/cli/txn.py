@@ -13,7 +13,7 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.listed_only import note_what_is_seen
 from ottla.cli.missing_rights import TRANSACTION
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, time_text, with_way_out, yes_option
-from ottla.cli.unanswered import Unanswered, internal_partitions, leaderless, of_each_broker
+from ottla.cli.unanswered import COORDINATOR_MS, Unanswered, internal_partitions, leaderless, of_each_broker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TRANSACTION_STATE_TOPIC, TopicPartition
 
@@ -51,7 +51,7 @@ def list_transactions(
 
     longer_than_ms = None if minutes is None else int(minutes * MINUTE_MS)
     unanswered = Unanswered()
-    with Admin(bootstrap, **client_settings()) as admin:
+    with Admin(bootstrap, **{"default_api_timeout_ms": COORDINATOR_MS, **client_settings()}) as admin:
         ask = partial(admin.list_transactions, states=states, producer_ids=producer_ids, longer_than_ms=longer_than_ms, pattern=pattern)
         what = "the transactional ids that broker {} coordinates"
         found = of_each_broker(admin, unanswered, what, lambda node_id: ask(node_ids=[node_id]))
@@ -75,7 +75,7 @@ def describe(transactional_ids: tuple[str, ...], bootstrap: str, output: str) ->
     """Describe transactional ids: producer, state, partitions."""
     from ottla.sync import Admin
 
-    with Admin(bootstrap, **client_settings()) as admin:
+    with Admin(bootstrap, **{"default_api_timeout_ms": COORDINATOR_MS, **client_settings()}) as admin:
         found = admin.describe_transactions(transactional_ids)
     columns = ("transactional_id", "coordinator", "state", "producer_id", "producer_epoch", "timeout_ms", "started", "partitions")
     rows = []

@@ -24,6 +24,8 @@ SILENT: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_
 NAMES_MAX: Final = 5
 LOOK_UP_MS: Final = 5_000
 """A consumer's look-up of offsets goes on for so long: another leader may be elected meanwhile, and a user waits for other records."""
+COORDINATOR_MS: Final = 15_000
+"""Of each question to a coordinator: one whose partition has too few replicas in sync may answer none."""
 T = TypeVar("T")
 Leaders = Mapping[TopicPartition, "PartitionMetadata"]
 
