@@ -40,14 +40,13 @@ class Gate:
     def __init__(self) -> None:
         self._step = handshakes.try_step
         self._is_open, self._has_step = threading.Event(), threading.Event()
-        self.sides: list[ssl.SSLObject] = []
+        self.problems: list[Exception | None] = []
 
     def step(self, side: ssl.SSLObject) -> Exception | None:
-        problem = self._step(side)
-        self.sides.append(side)
+        self.problems.append(self._step(side))
         self._has_step.set()
         self._is_open.wait(WAIT_SECONDS_MAX)
-        return problem
+        return self.problems[-1]
 
     async def has_step(self) -> None:
         assert await asyncio.get_running_loop().run_in_executor(None, self._has_step.wait, WAIT_SECONDS_MAX), "a step came to the thread"
