@@ -225,14 +225,14 @@ def state(app: str, store: str, key: str | None, bootstrap: str, output: str) ->
 
 
 def newest_values(admin: Admin, topic: str, bootstrap: str) -> dict[str, str]:
-    """Returns the newest committed value of each key of the topic, as text."""
+    """Returns the newest committed value of each key of the topic, as text. A batch that is being written is not waited for."""
     from ottla.sync import Consumer
-    from ottla.types import LATEST_TIMESTAMP, TopicPartition
+    from ottla.types import TopicPartition
 
     partitions = [TopicPartition(topic, index) for index in admin.describe_topic(topic).partitions]
     newest: dict[str, str] = {}
     with Consumer(bootstrap, **client_settings(auto_offset_reset="earliest", isolation_level="read_committed")) as consumer:
-        ends = {key: end for key, (end, _, _) in admin.offsets_for_times(dict.fromkeys(partitions, LATEST_TIMESTAMP)).items()}
+        ends = consumer.end_offsets(partitions)  # the first record of a transaction that is open ends what can be read
         consumer.assign(partitions)
         while any(consumer.position(partition) < end for partition, end in ends.items()):
             for record in consumer.poll(1000):
