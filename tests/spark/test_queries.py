@@ -218,6 +218,25 @@ def test_a_query_of_no_table_is_run_alone_and_after_others(spark: Any, topics: T
 
 
 @pytest.mark.spark
+def test_topics_whose_names_differ_in_case_alone_are_tables_of_their_own(spark: Any, topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(defaults, "session", lambda *_, **__: spark)
+    monkeypatch.setattr(defaults, "stop_session", lambda: None)
+    upper, lower = topics.create(name="Cases"), topics.create(name="cases")
+    topics.produce(lower, [(None, b"small")])
+    topics.produce(upper, [(None, b"CAPITAL")])
+    text = (
+        f"select value from `{upper}` union all select value from `{lower}`; create temporary view kept as select value from `{upper}`; "
+        f"select '{lower}', value from `{upper}`; select value from `{lower}`; select VALUE from kept"
+    )
+    found = CliRunner().invoke(sql, [text, "-B", topics.bootstrap])
+    spark.catalog.dropTempView("kept")
+    assert (found.exit_code, [word for word in found.stdout.split() if word in ("small", "CAPITAL")]) == (
+        0,
+        ["CAPITAL", "small", "CAPITAL", "small", "CAPITAL"],
+    ), found.output
+
+
+@pytest.mark.spark
 def test_statements_have_one_session_and_are_read_from_a_call_a_file_and_a_terminal(
     spark: Any, topics: Topics, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

@@ -106,7 +106,7 @@ class SqlSession:
 
     def run(self, statement: str) -> None:
         """Runs one statement, and prints its rows."""
-        from ottla.spark.queries import follow, make_views, named_in, topics_like
+        from ottla.spark.queries import follow, make_views, named_in, telling_apart, topics_like
         from ottla.spark.time_travel import with_views
 
         if is_help(statement):
@@ -123,17 +123,18 @@ class SqlSession:
         schemas = {topic: found for topic, found in self._schemas.items() if topic in topics}
         spark = self._started()
         with _errors_of_spark([topic for topic in topics if topic not in schemas]):
-            make_views(
-                spark,
-                topics,
-                schemas,
-                bootstrap=self._bootstrap,
-                since_ms=self._since_ms,
-                is_stream=self._is_stream,
-                as_of=as_of,
-                client=spark_options(),
-            )
-            frame = spark.sql(query)
+            with telling_apart(spark, topics, there):
+                make_views(
+                    spark,
+                    topics,
+                    schemas,
+                    bootstrap=self._bootstrap,
+                    since_ms=self._since_ms,
+                    is_stream=self._is_stream,
+                    as_of=as_of,
+                    client=spark_options(),
+                )
+                frame = spark.sql(query)
             if makes_view(words_of(statement)):
                 self._has_views = True
             elif self._is_stream:

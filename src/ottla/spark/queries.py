@@ -7,8 +7,10 @@ read. A value that does not fit its schema has nulls: a look at a topic does not
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.options import invalid
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from ottla.spark.registry_values import SchemasOf
 
+CASE: Final = "spark.sql.caseSensitive"
 PLACE: Final = ("topic", "partition", "offset", "timestamp")
 
 
@@ -34,6 +37,24 @@ def check_schemas(schemas: Iterable[str], topics: Iterable[str]) -> None:
     others = sorted(set(schemas) - set(topics))
     if others:
         raise invalid(f"there is a schema for {others[0]!r}, which is no topic that the query names")
+
+
+@contextlib.contextmanager
+def telling_apart(spark: SparkSession, topics: Iterable[str], there: Iterable[str]) -> Iterator[None]:
+    """Lets Spark tell upper from lower case in names where one of the topics has the name of another one in other letters.
+
+    To Spark both are one view otherwise, of the topic that was made a view last. Names of columns are told apart, too, meanwhile.
+    """
+    counts = Counter(name.lower() for name in there)
+    if all(counts[topic.lower()] <= 1 for topic in topics):
+        yield
+        return
+    before = str(spark.conf.get(CASE))
+    spark.conf.set(CASE, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(CASE, before)
 
 
 def make_views(
