@@ -1,17 +1,20 @@
 """A processor's changes of its state, without Spark: in PySpark's own tester, which has no JVM."""
 
+import time
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.streaming.tws_tester import TwsTester
+from pyspark.sql.types import DoubleType, StructField, StructType, TimestampNTZType, TimestampType
 
 from ottla.errors import KafkaError
 from ottla.spark.changelogs import check_complete
-from ottla.spark.state_changes import LoggingProcessor, key_text, names_of
+from ottla.spark.state_changes import Changes, LoggedMap, LoggedValue, LoggingProcessor, columns_of, key_text
 
 
 class Everything(StatefulProcessor):
@@ -116,7 +119,8 @@ def test_a_ttl_is_refused_for_its_topic_would_not_see_it():
     [
         (["a"], "a"),
         ([7], "7"),
-        ([None], "null"),
+        ([None], "[null]"),
+        (["null"], "null"),
         (["a", 7], '["a",7]'),
         ([date(2026, 1, 2)], '"2026-01-02"'),
         ([b"\x00"], '"AA=="'),
@@ -137,7 +141,60 @@ def test_a_key_is_one_text_as_it_is_or_json(values: list, text: str):
     ],
 )
 def test_ddl_is_read_without_a_jvm(schema: str, names: list):
-    assert names_of(schema) == names
+    assert list(columns_of(schema)) == names
+
+
+TYPES = "n double, at timestamp, wall timestamp_ntz, s struct<a: int, b: double>, m map<date, int>"
+AT = datetime(2026, 1, 1, 21)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        TYPES,
+        StructType(
+            [
+                StructField(name, kind)
+                for name, kind in (
+                    ("n", DoubleType()),
+                    ("at", TimestampType()),
+                    ("wall", TimestampNTZType()),
+                    ("s", StructType()),
+                    ("m", StructType()),
+                )
+            ]
+        ),
+    ],
+)
+def test_a_value_is_json_that_any_reader_takes_whatever_the_zone_of_the_worker(schema: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        changes = Changes()
+        value = LoggedValue(SimpleNamespace(update=lambda new: None), "one", columns_of(schema), changes)
+        value.update((float("nan"), AT, AT, Row(a=1, b=float("-inf")), {date(2026, 1, 2): 3}))
+        by = LoggedMap(
+            SimpleNamespace(updateValue=lambda *new: None, keys=lambda: [(AT,)], clear=lambda: None),
+            "by",
+            columns_of("at timestamp"),
+            columns_of("n long"),
+            changes,
+        )
+        by.updateValue((AT.astimezone(UTC),), (1,))
+        by.clear()
+        by.updateValue((AT.astimezone(UTC),), (2,))
+        utc = "2026-01-01T12:00:00+00:00"
+        assert changes.take(["a"]) == [
+            (
+                "one",
+                "a",
+                f'{{"n":"NaN","at":"{utc}","wall":"2026-01-01T21:00:00","s":{{"a":1,"b":"-Infinity"}},"m":{{"2026-01-02":3}}}}',
+            ),
+            ("by", f'["a","{utc}"]', '{"n":2}'),
+        ]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_changes_that_do_not_reach_the_sink_are_missed():

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyspark.sql import Row
@@ -18,45 +20,47 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from ottla.spark.options import invalid
 
 CHANGE: Final = "__ottla_change"
+_NO_ZONE: Final = "timestamp_ntz"
+Columns = dict[str, bool]
+"""The names of a state's columns, and whether its times have no zone."""
 Change = tuple[str, str, str | None]
 """Store, key, value; None where the state is gone."""
 
-_NO_KEY: Final = object()
+_NOT_FINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 class Changes:
     """The changes that the handlers made for the current grouping key."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, Any], Callable[[], Any]] = {}
+        self._found: dict[tuple[str, str], tuple[list[Any], Callable[[], Any]]] = {}
 
-    def note(self, store: str, value: Callable[[], Any], map_key: Any = _NO_KEY) -> None:
-        """Notes that the state is what ``value`` returns when the call has ended; None for no state."""
-        self._found[store, map_key] = value
+    def note(self, store: str, value: Callable[[], Any], map_key: Sequence[Any] = ()) -> None:
+        """Notes that the state is what ``value`` returns when the call has ended; None for no state. Both are as JSON has them."""
+        self._found[store, _json(map_key)] = list(map_key), value
 
     def take(self, key: Sequence[Any]) -> list[Change]:
         """Takes all changes, for this grouping key; there is nothing noted afterwards."""
         found, self._found = self._found, {}
         taken = []
-        for (store, map_key), value in found.items():
+        for (store, _), (map_key, value) in found.items():
             content = value()
-            text = key_text(key if map_key is _NO_KEY else (*key, *map_key))
-            taken.append((store, text, None if content is None else _json(content)))
+            taken.append((store, key_text((*key, *map_key)), None if content is None else _json(content)))
         return taken
 
 
 class LoggedValue:
     """PySpark's ValueState, whose changes are noted."""
 
-    def __init__(self, state: Any, store: str, names: list[str], changes: Changes) -> None:
-        self._state, self._store, self._names, self._changes = state, store, names, changes
+    def __init__(self, state: Any, store: str, columns: Columns, changes: Changes) -> None:
+        self._state, self._store, self._columns, self._changes = state, store, columns, changes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)
 
     def update(self, newValue: tuple[Any, ...]) -> None:
         self._state.update(newValue)
-        value = _named(self._names, newValue)
+        value = _named(self._columns, newValue)
         self._changes.note(self._store, lambda: value)
 
     def clear(self) -> None:
@@ -67,8 +71,8 @@ class LoggedValue:
 class LoggedList:
     """PySpark's ListState, whose changes are noted."""
 
-    def __init__(self, state: Any, store: str, names: list[str], changes: Changes) -> None:
-        self._state, self._store, self._names, self._changes = state, store, names, changes
+    def __init__(self, state: Any, store: str, columns: Columns, changes: Changes) -> None:
+        self._state, self._store, self._columns, self._changes = state, store, columns, changes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)
@@ -90,32 +94,36 @@ class LoggedList:
         self._changes.note(self._store, lambda: None)
 
     def _note(self) -> None:
-        self._changes.note(self._store, lambda: [_named(self._names, value) for value in self._state.get()])
+        self._changes.note(self._store, lambda: [_named(self._columns, value) for value in self._state.get()])
 
 
 class LoggedMap:
     """PySpark's MapState, whose changes are noted; each of its keys has a value of its own."""
 
-    def __init__(self, state: Any, store: str, names: list[str], changes: Changes) -> None:
-        self._state, self._store, self._names, self._changes = state, store, names, changes
+    def __init__(self, state: Any, store: str, key_columns: Columns, columns: Columns, changes: Changes) -> None:
+        self._state, self._store, self._columns, self._changes = state, store, columns, changes
+        self._key_columns = key_columns
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._state, name)
 
     def updateValue(self, key: tuple[Any, ...], value: tuple[Any, ...]) -> None:
         self._state.updateValue(key, value)
-        named = _named(self._names, value)
-        self._changes.note(self._store, lambda: named, tuple(key))
+        named = _named(self._columns, value)
+        self._changes.note(self._store, lambda: named, self._plain(key))
 
     def removeKey(self, key: tuple[Any, ...]) -> None:
         self._state.removeKey(key)
-        self._changes.note(self._store, lambda: None, tuple(key))
+        self._changes.note(self._store, lambda: None, self._plain(key))
 
     def clear(self) -> None:
         keys = [tuple(key) for key in self._state.keys()]  # noqa: SIM118 - it is no dict
         self._state.clear()
         for key in keys:
-            self._changes.note(self._store, lambda: None, key)
+            self._changes.note(self._store, lambda: None, self._plain(key))
+
+    def _plain(self, key: Sequence[Any]) -> list[Any]:
+        return list(_named(self._key_columns, key).values())
 
 
 class LoggedHandle:
@@ -129,16 +137,16 @@ class LoggedHandle:
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> LoggedValue:
         _check_stays(stateName, ttlDurationMs)
-        return LoggedValue(self._handle.getValueState(stateName, schema), stateName, names_of(schema), self._changes)
+        return LoggedValue(self._handle.getValueState(stateName, schema), stateName, columns_of(schema), self._changes)
 
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> LoggedList:
         _check_stays(stateName, ttlDurationMs)
-        return LoggedList(self._handle.getListState(stateName, schema), stateName, names_of(schema), self._changes)
+        return LoggedList(self._handle.getListState(stateName, schema), stateName, columns_of(schema), self._changes)
 
     def getMapState(self, stateName: str, userKeySchema: Any, valueSchema: Any, ttlDurationMs: int | None = None) -> LoggedMap:
         _check_stays(stateName, ttlDurationMs)
         state = self._handle.getMapState(stateName, userKeySchema, valueSchema)
-        return LoggedMap(state, stateName, names_of(valueSchema), self._changes)
+        return LoggedMap(state, stateName, columns_of(userKeySchema), columns_of(valueSchema), self._changes)
 
     def deleteIfExists(self, stateName: str) -> None:
         raise invalid(f"state {stateName!r} is in a topic, of which deleteIfExists would delete nothing: delete the topic")
@@ -176,16 +184,16 @@ class LoggingProcessor(StatefulProcessor):
 
 
 def key_text(values: Sequence[Any]) -> str:
-    """Returns a key as its record has it: one text as it is, anything else as JSON; several values as a JSON array."""
+    """Returns a key as its record has it: one text as it is, anything else as JSON; several values, and null, as a JSON array."""
     if len(values) == 1 and isinstance(values[0], str):
         return values[0]
-    return _json(values[0] if len(values) == 1 else list(values))
+    return _json(values[0] if len(values) == 1 and values[0] is not None else list(values))
 
 
-def names_of(schema: Any) -> list[str]:
+def columns_of(schema: Any) -> Columns:
     """Returns the columns of a StructType, or of DDL; a worker has no JVM to read that."""
     if not isinstance(schema, str):
-        return list(schema.names)
+        return {field.name: _NO_ZONE in field.dataType.simpleString() for field in schema.fields}
     parts, depth = [""], 0
     for character in schema:
         depth += (character in "<(") - (character in ">)")
@@ -193,7 +201,7 @@ def names_of(schema: Any) -> list[str]:
             parts.append("")
         else:
             parts[-1] += character
-    return [(re.match(r"\s*(`[^`]+`|[^\s:]+)", part) or [part, part])[1].strip("`") for part in parts]
+    return {(re.match(r"\s*(`[^`]+`|[^\s:]+)", part) or [part, part])[1].strip("`"): _NO_ZONE in part.lower() for part in parts}
 
 
 def _check_stays(store: str, ttl_ms: int | None) -> None:
@@ -202,15 +210,36 @@ def _check_stays(store: str, ttl_ms: int | None) -> None:
         raise invalid(f"{text}; clear it by a timer instead")
 
 
-def _named(names: list[str], value: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(names, value, strict=True))
+def _named(columns: Columns, value: Sequence[Any]) -> dict[str, Any]:
+    return {name: _plain(field, has_zone=not has_none) for (name, has_none), field in zip(columns.items(), value, strict=True)}
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_text)
+    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _text(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
+def _plain(value: Any, *, has_zone: bool = False) -> Any:
+    """Returns the value as JSON has it: a row is an object, NaN a text, as in Spark's ``to_json``.
+
+    A time of a zone is in UTC; where one ``has_zone``, and does not say which, PySpark means that of the process.
+    """
+    if type(value).__module__ == "numpy":
+        value = value.tolist()
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else _NOT_FINITE[str(float(value))]
+        case Row() if hasattr(value, "__fields__"):
+            return {name: _plain(field, has_zone=has_zone) for name, field in zip(value.__fields__, value, strict=True)}
+        case dict():
+            named = ((key if type(key) is str else _json(key).strip('"'), field) for key, field in value.items())
+            return {key: _plain(field, has_zone=has_zone) for key, field in named}
+        case list() | tuple():
+            return [_plain(field, has_zone=has_zone) for field in value]
+        case bytes() | bytearray():
+            return base64.b64encode(value).decode()
+        case datetime() if has_zone or value.tzinfo is not None:
+            plain = value.to_pydatetime() if hasattr(value, "to_pydatetime") else value
+            return plain.astimezone(UTC).isoformat()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
