@@ -348,6 +348,33 @@ def test_an_option_that_is_wrong_is_not_tried_again(tmp_path: Path, more: str):
     assert said[-1] == f"app-f  stopped, and is not started again: {text}"
 
 
+@pytest.mark.parametrize(("batch", "ran_s", "restarts"), [(None, 300, 3), (0, 300, 6), (None, 1000, 6), (0, 30, 3)])
+def test_a_query_that_waits_in_vain_for_minutes_has_failed_in_a_row(tmp_path: Path, batch: int | None, ran_s: int, restarts: int):
+    """It did no batch: brokers that stayed away kept a bounded run from its end."""
+    said: list[str] = []
+    clock = Clock()
+
+    class Waiting(Query):
+        @property
+        def isActive(self) -> bool:
+            return clock.now_s < self.began_s + ran_s
+
+        @isActive.setter
+        def isActive(self, value: bool) -> None:
+            self.began_s = clock.now_s
+
+    class Away(Writer):
+        def start(self) -> Query:
+            self.queries.append(Waiting(self.ends.pop(0)))
+            if batch is not None:
+                self.queries[-1].lastProgress = {"batchId": batch, "numInputRows": 1}
+            return self.queries[-1]
+
+    writer = Away([AWAY] * 5 + [None])
+    assert runner(tmp_path, {"f": lambda session: writer}, clock, said, restarts_max=2).run() == (restarts == 6)
+    assert len(writer.queries) == restarts
+
+
 def test_a_query_that_has_never_started_waits_longer_each_time_and_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The clock of a machine does not begin at zero: each failure was taken for the first one after a minute's work."""
     said: list[str] = []

@@ -2,7 +2,8 @@
 
 Before the first one starts, each has a line with what it reads and writes, and where its checkpoint is. One that finds no record at its
 start says once that it waits. A query that fails waits before it is started again, twice as long each time, up to a minute; one that has
-run for a minute since waits a second again. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
+run for a minute since, and has done a batch or had none to do for long, waits a second again: to wait for brokers that are away takes
+minutes, too. Where restarts are bounded, so many failures in a row end it. A ``StopError`` (another copy,
 another checkpoint) ends it for good: to go on would double or skip rows, or take turns with the other copy. The same holds for a batch
 that does not fit into the driver, for records that are lost, for a file whose state is not that of the checkpoint, for a checkpoint that
 lacks files of its state, for an option that is wrong, and for what the user may not do, or a login that is refused.
@@ -38,6 +39,8 @@ from ottla.types import topic_name_problem
 
 BACKOFF_S_MAX: Final = 60
 STEADY_S: Final = 60
+STEADY_IDLE_S: Final = 900
+"""Of a query that has done no batch: longer than one waits for brokers that are away, before it fails."""
 POLL_S: Final = 0.5
 IDLE: Final = ("Waiting for", "Getting offsets from")
 """The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
@@ -305,7 +308,8 @@ class Runner:
             reason = reason.replace(RESTORE, "")
             self._say(f"{name}  stopped, and is not started again: {reason.rstrip()}")
             return
-        has_run = found.query is not None and self._now_s() - found.started_s >= STEADY_S
+        steady_s = STEADY_S if found.shown_batch >= 0 else STEADY_IDLE_S
+        has_run = found.query is not None and self._now_s() - found.started_s >= steady_s
         found.failures = 1 if has_run else found.failures + 1
         if self._restarts_max is not None and found.failures > self._restarts_max:
             self._queries.remove(found)
