@@ -28,6 +28,8 @@ SCHEMA = "customer string, amount double"
 def test_the_topics_of_a_query_are_those_whose_names_are_words_of_it():
     query = "select * from `my-orders` o join a.b on o.id = 'orders' where orders_2.x > 1"
     assert named_in(query, ["my-orders", "orders", "a.b", "a", "my", "other", "orders_2"]) == ["a.b", "my-orders", "orders"]
+    for text in ("select * from orders--all\nwhere x", "select * from orders/* a */where x", "select * from orders-- a--b\n, `a--b`"):
+        assert named_in(text, ["orders", "a", "all", "a--b"]) == ["a--b", "orders"][text.count("`") == 0 :], text
 
 
 @pytest.mark.parametrize(

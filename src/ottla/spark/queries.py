@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.options import invalid
-from ottla.spark.time_travel import AsOf
+from ottla.spark.time_travel import AsOf, without_comments
 from ottla.spark.values import values_of
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ PLACE: Final = ("topic", "partition", "offset", "timestamp")
 
 
 def named_in(query: str, topics: Iterable[str]) -> list[str]:
-    """Returns the topics whose names are words of the query, in backquotes or without."""
-    words = set(re.findall(r"[\w.-]+", query))
+    """Returns the topics whose names are words of the query, in backquotes or without; a comment may follow a name at once."""
+    words = set(re.findall(r"[\w.-]+", without_comments(query)))
     return sorted(words.intersection(topics))
 
 

@@ -50,6 +50,11 @@ class _Token:
         return self.text.strip("`")
 
 
+def without_comments(query: str) -> str:
+    """Returns the query with blanks in place of its comments."""
+    return "".join(" " if found.lastgroup == "blank" else found[0] for found in _TOKEN.finditer(query))
+
+
 def with_views(query: str, topics: Iterable[str]) -> tuple[str, list[AsOf]]:
     """Returns the query, with a view's name for each topic of a time. KafkaError INVALID_CONFIG for a time that cannot be read."""
     known = set(topics)
