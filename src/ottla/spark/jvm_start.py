@@ -2,7 +2,8 @@
 
 PySpark's JVM ignores SIGINT, so that a Ctrl-C of a terminal reaches the driver alone. ``timeout`` and systemd's default send SIGTERM to the
 JVM, too, which would end under the driver while that stops its queries. A JVM that was started with SIGTERM ignored leaves it so; it ends
-with its standard input, and so with its driver. PySpark's daemon of workers sets SIGTERM itself.
+with its standard input, and so with its driver. PySpark's daemon of workers sets SIGTERM itself. A start that a Ctrl-C breaks off ends its
+JVM: that one fails where PySpark has removed the directory for its answer, before it reads its standard input, and would stay for ever.
 """
 
 from __future__ import annotations
@@ -109,21 +110,31 @@ def _stderr_to(log_file: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ignoring_sigterm() -> Iterator[None]:
-    """Lets the JVM that PySpark starts meanwhile ignore SIGTERM; this process does not."""
-    from pyspark import java_gateway
+    """Lets the JVM that PySpark starts meanwhile ignore SIGTERM; this process does not. It is ended where its start does not end well."""
+    from pyspark import SparkContext, java_gateway
 
     module: Any = java_gateway
     popen = module.Popen
+    begun: list[subprocess.Popen[bytes]] = []
 
     def started(command: list[str], *, preexec_fn: Callable[[], object], **rest: Any) -> Any:
         def prepare() -> None:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             preexec_fn()
 
-        return popen(command, preexec_fn=prepare, **rest)
+        process: subprocess.Popen[bytes] = popen(command, preexec_fn=prepare, **rest)
+        begun.append(process)
+        return process
 
     module.Popen = started
     try:
         yield
+    except BaseException:
+        gateway: Any = SparkContext._gateway
+        for process in begun:
+            if process is not getattr(gateway, "proc", None):  # which ends with its standard input
+                process.kill()
+                process.wait()
+        raise
     finally:
         module.Popen = popen
