@@ -105,7 +105,14 @@ def test_an_option_that_the_jvm_does_not_know_is_refused(tmp_path: Path):
 
 def test_a_start_that_is_broken_off_leaves_no_jvm(tmp_path: Path):
     """It ignored SIGINT and SIGTERM, and stayed for ever where PySpark had removed the directory for its answer."""
-    with pytest.raises(KeyboardInterrupt), owned_by_driver(tmp_path / "spark.log"):
-        process = java_gateway.Popen(["sleep", "600"], preexec_fn=lambda: None)
-        raise KeyboardInterrupt
-    assert process.poll() == -signal.SIGKILL
+    begun: list[Any] = []
+
+    def break_off() -> None:
+        module: Any = java_gateway
+        with owned_by_driver(tmp_path / "spark.log"):
+            begun.append(module.Popen(["sleep", "600"], preexec_fn=lambda: None))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        break_off()
+    assert begun[0].poll() == -signal.SIGKILL
