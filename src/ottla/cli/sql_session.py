@@ -106,7 +106,7 @@ class SqlSession:
 
     def run(self, statement: str) -> None:
         """Runs one statement, and prints its rows."""
-        from ottla.spark.queries import follow, make_views, named_in, telling_apart, topics_like
+        from ottla.spark.queries import follow, make_views, named_in, topics_like, with_case
         from ottla.spark.time_travel import with_views
 
         if is_help(statement):
@@ -123,7 +123,7 @@ class SqlSession:
         schemas = {topic: found for topic, found in self._schemas.items() if topic in topics}
         spark = self._started()
         with _errors_of_spark([topic for topic in topics if topic not in schemas]):
-            with telling_apart(spark, topics, there):
+            with with_case(spark, topics, there):
                 make_views(
                     spark,
                     topics,

@@ -40,10 +40,10 @@ def check_schemas(schemas: Iterable[str], topics: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def telling_apart(spark: SparkSession, topics: Iterable[str], there: Iterable[str]) -> Iterator[None]:
-    """Lets Spark tell upper from lower case in names where one of the topics has the name of another one in other letters.
+def with_case(spark: SparkSession, topics: Iterable[str], there: Iterable[str]) -> Iterator[None]:
+    """Lets Spark distinguish upper from lower case in names where one of the topics has the name of another one in other letters.
 
-    To Spark both are one view otherwise, of the topic that was made a view last. Names of columns are told apart, too, meanwhile.
+    To Spark both are one view otherwise, of the topic that was made a view last. Names of columns are distinguished, too, meanwhile.
     """
     counts = Counter(name.lower() for name in there)
     if all(counts[topic.lower()] <= 1 for topic in topics):
