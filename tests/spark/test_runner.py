@@ -352,7 +352,7 @@ def test_an_option_that_is_wrong_is_not_tried_again(tmp_path: Path, more: str):
 def test_a_query_that_waits_in_vain_for_minutes_has_failed_in_a_row(tmp_path: Path, batch: int | None, ran_s: int, restarts: int):
     """It did no batch: brokers that stayed away kept a bounded run from its end."""
     said: list[str] = []
-    clock = Clock()
+    clock = Clock(pauses_max=100_000)
 
     class Waiting(Query):
         @property
