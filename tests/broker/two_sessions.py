@@ -87,6 +87,7 @@ class Context:
         self.principal = connection.principal
         self.may = connection.rights.may
         self.meters = RequestMeters(version, has_error_code=True)
+        self.is_of_node = False
         self.answer: asyncio.Future[tuple[float, FetchResponse]] = asyncio.get_running_loop().create_future()
 
     def reply(self, response: FetchResponse) -> None:
