@@ -303,6 +303,10 @@ def test_what_others_are_to_do_is_done_once_the_decision_is_committed_and_not_be
     play(act)
 
 
+TURNS = 10
+"""Of the loop: more than an answer and what follows from it take."""
+
+
 class Answering(Asking):
     def decide(self, command: Any, now_ms: int) -> Decision:
         replies = ((command, "decided"),) if isinstance(command, int) else ()
@@ -318,6 +322,7 @@ def test_a_client_is_answered_before_others_are_asked_to_do_what_follows(
         assert broker.broker is not None
         partition = broker.broker.partitions.by_name[GROUP_METADATA_TOPIC][0]
         flush, order = Partition.flush_until_committed, list[str]()
+        answered, marked = asyncio.Event(), asyncio.Event()
 
         async def late(written: Partition) -> None:
             await asyncio.sleep(1)
@@ -325,22 +330,28 @@ def test_a_client_is_answered_before_others_are_asked_to_do_what_follows(
 
         def note(_: object, effect: str) -> None:
             order.append(effect)
+            marked.set()
 
         world = broker.broker.world
         shard = Shard(world, partition, Answering(), encode_record, lambda key, value: None, lambda: None, on_effect=note)
         await shard.load()
         await asyncio.sleep(5)  # of simulated time, as all here: the timer of the load has come
         order.clear()
+        marked.clear()
         if not is_committed_at_once:
             monkeypatch.setattr(Partition, "flush_until_committed", late)
 
         def answer(value: str | None, error: BaseException | None) -> None:  # as a request's, which leaves when its handler has ended
             order.append(value or repr(error))
+            answered.set()
             if is_closed:
                 shard.close()
 
         eager.run(shard.ask(lambda token: cast("Command[str]", token)), answer)
-        await asyncio.sleep(3)
+        async with asyncio.timeout(3):  # of simulated time
+            await (answered if is_closed else marked).wait()
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
         assert order == (["decided"] if is_closed else ["decided", "mark the partition"])
         shard.close()
 
