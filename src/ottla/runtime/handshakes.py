@@ -1,6 +1,6 @@
 """The steps of a server's TLS handshakes, on a thread of their own.
 
-In one of them the server signs: 0.4 ms of the processor with a key of 2,048 bits (RSA), 5 with one of 4,096. On the loop, all other
+In one of them the server signs: 0.3 ms of the processor with a key of 2,048 bits (RSA), 4 with one of 4,096. On the loop, all other
 connections would wait that long for each that arrives. OpenSSL lets go of the interpreter meanwhile.
 """
 

@@ -30,10 +30,5 @@ def options(java_home: Path) -> str:
     """Returns the JVM's options for the file; empty where there is none. What the JVM passes over of it is not said on standard output."""
     with contextlib.suppress(OSError):
         if (place := path(java_home)).exists():
-            return f"{quoted(f'-XX:AOTCache={place}')} {_SILENT}"
+            return f"{shlex.quote(f'-XX:AOTCache={place}')} {_SILENT}"  # its path may have a blank
     return ""
-
-
-def quoted(option: str) -> str:
-    """Returns the option of a JVM as Spark reads it among others: a path may have a blank."""
-    return shlex.quote(option)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from ottla.spark.defaults import MIRRORED, session, stop_session
 from ottla.spark.demo.flights import Flights, airlines
 from ottla.spark.demo.pipeline import QUERIES, start_query
 from ottla.spark.demo.sending import DELAYS, FLIGHTS, FlightSender, create_topics, end_offsets, send_airlines
-from ottla.spark.start_cache import path, quoted
+from ottla.spark.start_cache import path
 
 JAVA_VERSION_MIN: Final = 25
 _WRITTEN_WITHIN_S: Final = 300
@@ -79,7 +80,7 @@ def _work(spark: SparkSession, directory: Path) -> None:
 
 
 def _write(unfinished: Path) -> None:
-    spark = session("start", master="local[1]", config=MIRRORED, jvm_option=quoted(f"-XX:AOTCacheOutput={unfinished}"))
+    spark = session("start", master="local[1]", config=MIRRORED, jvm_option=shlex.quote(f"-XX:AOTCacheOutput={unfinished}"))
     try:
         _work(spark, unfinished.parent)
     finally:

@@ -35,7 +35,7 @@ class OwedEffects:
         if not self._is_closed:
             self._owed.extend(effects)
             if self._owed and not self._is_running:
-                eager.run(self._run(), _note_end)
+                eager.run(self._run(), note_end)
 
     async def _run(self) -> None:
         self._is_running, count = True, 0
@@ -55,6 +55,7 @@ class OwedEffects:
         self._owed.clear()
 
 
-def _note_end(_: None, error: BaseException | None) -> None:
+def note_end(_: None, error: BaseException | None) -> None:
+    """Logs the error with which something that a shard does by itself has ended."""
     if error is not None:
         log.error("shard_failed", exc_info=error)

@@ -28,7 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.broker.coordinators.batches import SLICE_RECORDS, EncodeRecord, encoded, stage, stage_marker
-from ottla.broker.coordinators.owed import OwedEffects
+from ottla.broker.coordinators.owed import OwedEffects, note_end
 from ottla.broker.coordinators.parked import ParkedCommands
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.tasks import eager
@@ -216,7 +216,7 @@ class Shard(Generic[M]):
             self._asked.clear()
             self._waiting.close()
             self._owed.close()
-            eager.run(self._dismantle(), _note_end)
+            eager.run(self._dismantle(), note_end)
 
     async def _dismantle(self) -> None:
         parked, self._parked = self._parked, {}
@@ -241,7 +241,7 @@ class Shard(Generic[M]):
 
     def _go_on(self) -> None:
         if self._asked and self._is_loaded and not self._is_deciding:
-            eager.run(self._decide_all(), _note_end)
+            eager.run(self._decide_all(), note_end)
 
     async def _decide_all(self) -> None:
         self._is_deciding = True
@@ -385,8 +385,3 @@ class Shard(Generic[M]):
     def _on_timer(self, timer: Timer) -> None:
         self._timers.pop(timer.name, None)
         self._ask(_Asked(timer.command, timer=timer))
-
-
-def _note_end(_: None, error: BaseException | None) -> None:
-    if error is not None:
-        log.error("shard_failed", exc_info=error)
