@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
 import secrets
 from typing import TYPE_CHECKING, Final
@@ -27,7 +28,6 @@ DEFAULT_ITERATIONS: Final = 4096
 def credential_of(text: str) -> UserScramCredentialRecord:
     """Returns the credential, with a random salt where none is given. UsageError, which does not show the text, when it cannot be read."""
     from ottla.controller.scram_users import ITERATIONS_MAX, ITERATIONS_MIN, credential_record
-    from ottla.errors import KafkaError
     from ottla.security.scram import SALT_BYTES, ScramMechanism
 
     found = _FORM.fullmatch(text)
@@ -54,13 +54,13 @@ def credential_of(text: str) -> UserScramCredentialRecord:
             if "salt" not in given:
                 raise _refused("has a saltedpassword without its salt")
             salted = base64.b64decode(given["saltedpassword"], validate=True)
+            if len(salted) != (length := hashlib.new(mechanism.hash_name).digest_size):
+                raise _refused(f"has a saltedpassword that has not the {length} bytes of its mechanism")
         else:
             salted = mechanism.salted(_password(given), salt, iterations)
         return credential_record(given["name"], mechanism.number, salt, salted, iterations)
     except binascii.Error:
         raise _refused("has a salt or a saltedpassword that is not base64") from None
-    except KafkaError as error:
-        raise _refused(error.message) from None
 
 
 def _password(given: dict[str, str]) -> Secret:
