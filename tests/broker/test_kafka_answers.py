@@ -89,6 +89,22 @@ def test_an_entity_that_is_listed_again_is_ignored_and_its_one_result_says_so(cl
     assert {found.entity[0].entity_name: found.values[0].value for found in stored} == {"twice": 1.0, "once": 2.0}
 
 
+def test_the_parts_of_an_entity_are_answered_in_order_of_their_types(client: RawClient) -> None:
+    """Kafka's hash table has client-id before user, and @platformatic/kafka's own tests compare lists."""
+    parts = [quotas.EntityData("user", "ada"), quotas.EntityData("client-id", "app")]
+    entry = quotas.EntryData(parts, [quotas.OpData("producer_byte_rate", 1.0, False)])
+    [result] = client.ask(quotas.AlterClientQuotasRequest([entry]), 1).entries
+    assert (result.error_code, result.entity) == (0, parts[::-1])
+
+
+def test_a_resource_of_whose_configuration_no_key_is_named_is_described_whole(client: RawClient) -> None:
+    create(client, "described")
+    whole, none_named = DescribeConfigsResource(RESOURCE_TOPIC, "described", None), DescribeConfigsResource(RESOURCE_TOPIC, "described", [])
+    answers = [client.ask(DescribeConfigsRequest([wanted]), 4).results for wanted in (whole, none_named)]
+    assert answers[0] == answers[1]
+    assert len(answers[1][0].configs) > 20
+
+
 def test_a_commit_of_far_too_many_offsets_is_refused_for_each(client: RawClient) -> None:
     """Kafka: UNKNOWN_SERVER_ERROR for each partition, in requests of any size."""
     create(client, "many")

@@ -215,6 +215,13 @@ def test_offsets_of_single_partitions_are_deleted_unless_a_member_reads_them() -
     assert runner.fetch() == {P1: 2}
 
 
+def test_a_subscription_that_says_version_1_and_has_what_version_0_has_is_read() -> None:
+    """@platformatic/kafka writes it; Kafka reads version 0 alone, with which each other begins."""
+    written = subscription("orders")
+    assert written[:2] == b"\x00\x00"
+    assert subscribed_topics(b"\x00\x01" + written[2:]) == frozenset({"orders"})
+
+
 def test_a_subscription_that_is_too_large_to_look_into_may_be_to_any_topic() -> None:
     few, many = (subscription(*("x" * 98 for _ in range(count))) for count in (1000, 3000))
     assert (subscribed_topics(few), subscribed_topics(many)) == (frozenset({"x" * 98}), None)

@@ -40,7 +40,7 @@ async def handle(parts: Parts, context: RequestContext, request: AlterClientQuot
     decisions = map(_decision, first.values())
     outcomes = await parts.controller.decide(decisions, validate_only=request.validate_only, refused=excess)
     async for (entity, entry), outcome in slices.over(zip(first.items(), drained(outcomes), strict=True)):
-        result = EntryResult(error_message=None, entity=entry.entity)
+        result = EntryResult(error_message=None, entity=sorted(entry.entity, key=lambda part: part.entity_type))  # Kafka's order
         if entity in repeated:
             result.error_code, result.error_message = (
                 ErrorCode.INVALID_REQUEST,

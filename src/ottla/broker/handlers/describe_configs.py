@@ -37,7 +37,7 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeConfigs
     """Describes resources. One that is listed many times is answered once: else a short request would have an answer of gigabytes."""
     described: dict[tuple[int, str, frozenset[str] | None], DescribeConfigsResult] = {}
     async for resource in Slices(parts.world.clock).over(request.resources):
-        keys = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+        keys = frozenset(resource.configuration_keys) if resource.configuration_keys else None  # none asks for all, as with Kafka
         wanted = (resource.resource_type, resource.resource_name, keys)
         if wanted not in described:
             described[wanted] = _describe(parts, context, resource, keys, request)

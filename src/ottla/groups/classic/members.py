@@ -12,6 +12,7 @@ from ottla.wire.schema import DECLARATIONS
 CONSUMER_PROTOCOL_TYPE = "consumer"
 SUBSCRIPTION_BYTES_MAX = 1 << 18
 """Decoded while others wait: even topics with the shortest names take 30 ms. A group's record has room for four of them."""
+_NEWEST = DECLARATIONS[ConsumerProtocolSubscription].versions[1]
 _VERSION_BYTES = 2
 
 
@@ -49,21 +50,23 @@ class Member(Struct, frozen=True):
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """Returns the topics of a consumer's subscription; None when the bytes are of another kind, or too many to look into."""
-    subscription = decoded_subscription(metadata)
+    """Returns the topics of a consumer's subscription; None when the bytes are of another kind, or too many to look into.
+
+    Like Kafka, it reads what version 0 has, with which each version begins: some clients say 1 and write 0.
+    """
+    subscription = decoded_subscription(metadata, highest=0)
     return None if subscription is None else frozenset(subscription.topics)
 
 
-def decoded_subscription(metadata: bytes) -> ConsumerProtocolSubscription | None:
-    """Returns the subscription; None as of ``subscribed_topics``."""
+def decoded_subscription(metadata: bytes, highest: int = _NEWEST) -> ConsumerProtocolSubscription | None:
+    """Returns the subscription, of which no more is read than the highest version has; None as of ``subscribed_topics``."""
     if not _VERSION_BYTES <= len(metadata) <= SUBSCRIPTION_BYTES_MAX:
         return None
-    low, high = DECLARATIONS[ConsumerProtocolSubscription].versions
     version = int.from_bytes(metadata[:_VERSION_BYTES], "big", signed=True)
-    if version < low:
+    if version < 0:
         return None
     try:  # newer versions only append fields
-        subscription, _ = decode_from(ConsumerProtocolSubscription, min(version, high), metadata, _VERSION_BYTES)
+        subscription, _ = decode_from(ConsumerProtocolSubscription, min(version, highest), metadata, _VERSION_BYTES)
     except DecodeError:
         return None
     return subscription
