@@ -72,6 +72,8 @@ def test_what_counts_is_the_newest_that_was_committed(seed: int) -> None:
         for group in GROUPS:
             found = {(one.topic, one.partition): one for one in offsets.fetch(group, tuple(PLACES))}
             stable = {(one.topic, one.partition): one for one in offsets.fetch(group, tuple(PLACES), require_stable=True)}
+            unstable = [(one.topic, one.partition) for one in offsets.fetch(group, None, require_stable=True) if one.error_code]
+            assert sorted(unstable) == [place for place in PLACES if oracle.is_pending(group, place)]
             for place in PLACES:
                 assert found[place].offset == oracle.committed(group, place)
                 is_unstable = stable[place].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT

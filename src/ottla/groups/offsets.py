@@ -74,10 +74,13 @@ class CommittedOffsets:
     def fetch(
         self, group_id: str, topics: tuple[tuple[str, int], ...] | None, *, require_stable: bool = False
     ) -> tuple[CommittedOffset, ...]:
-        """Returns the offsets; with ``require_stable``, UNSTABLE_OFFSET_COMMIT for each that an open transaction may change."""
+        """Returns the offsets; with ``require_stable``, UNSTABLE_OFFSET_COMMIT for each that an open transaction may change.
+
+        Without topics those are listed, too, for which nothing was committed before; Kafka lists what has a committed offset alone.
+        """
         offsets = self._by_group.get(group_id, {})
-        wanted = tuple(offsets) if topics is None else topics
-        unstable = frozenset(self.pending.places(group_id)) if require_stable else frozenset()
+        unstable = dict.fromkeys(self.pending.places(group_id)) if require_stable else {}
+        wanted = tuple(dict.fromkeys(offsets) | unstable) if topics is None else topics
         return tuple(
             CommittedOffset(*place, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT)
             if place in unstable

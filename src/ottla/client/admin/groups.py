@@ -164,7 +164,10 @@ class GroupAdmin(AdminBase):
         }
 
     async def pending_offsets(self, group_id: str, partitions: Iterable[PartitionLike] | None = None) -> set[TopicPartition]:
-        """Returns the partitions whose offsets of the group are in an open transaction: consumers wait for its end."""
+        """Returns the partitions whose offsets of the group are in an open transaction: consumers wait for its end.
+
+        Without partitions a broker of Kafka leaves those out for which nothing was committed before: name them there.
+        """
         response = await self._offsets(group_id, partitions, require_stable=True)
         return {
             TopicPartition(topic.name, found.partition_index)
