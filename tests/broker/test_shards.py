@@ -13,6 +13,7 @@ from tests.quiet import silence
 from ottla.broker.coordinators import batches
 from ottla.broker.coordinators import shard as shards
 from ottla.broker.coordinators.groups import GroupShards
+from ottla.broker.coordinators.runtime import partition_of
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.node import Broker
 from ottla.broker.replicas.partition import Partition
@@ -36,7 +37,7 @@ from ottla.records.control import build_end_marker
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.disk import VOLUME_BYTES
 from ottla.sim.loop import run
-from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
+from ottla.types import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 Act = Callable[[SimBroker, Admin], Awaitable[None]]
 PARTITIONS = 60
@@ -227,6 +228,51 @@ def test_a_timer_whose_records_the_log_refuses_comes_again() -> None:
         shard.close()
 
     play(act)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_what_one_coordinator_cannot_commit_keeps_nothing_from_being_listed(is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with too few replicas in sync. Kafka's coordinators answer such questions by what they have, and wait for nobody."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        producer, other = Producer(broker.client("p"), ProducerSettings(transactional_id="x")), Admin(broker.client("other"))
+        await producer.init_transactions()
+        await other.list_topics()
+        flush = Partition.flush_until_committed
+        stuck = {(GROUP_METADATA_TOPIC, partition_of("h", 2)), (TRANSACTION_STATE_TOPIC, partition_of("y", 2))}
+        assert stuck == {(GROUP_METADATA_TOPIC, 1 - partition_of("g", 2)), (TRANSACTION_STATE_TOPIC, 1 - partition_of("x", 2))}
+
+        async def held(written: Partition) -> None:
+            if (written.topic, written.index) not in stuck:
+                await flush(written)
+            elif is_refused:
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            else:
+                await asyncio.get_running_loop().create_future()
+
+        monkeypatch.setattr(Partition, "flush_until_committed", held)
+        committing = [asyncio.ensure_future(commit(other, range(1), "h")), asyncio.ensure_future(await_id(broker))]
+        await asyncio.sleep(0.1)
+        clock = broker_of(broker).world.clock
+        began_ms = clock.monotonic_ms()
+        assert sorted(group.group_id for group in await admin.list_groups()) == ["g", "h"]
+        assert sorted(found.transactional_id for found in await admin.list_transactions()) == ["x", "y"]
+        assert clock.monotonic_ms() - began_ms < 2000
+        stuck.clear()
+        for asking in committing:
+            asking.cancel()
+        await asyncio.gather(*committing, return_exceptions=True)
+        await other.close()
+        await producer.close()
+
+    async def await_id(broker: SimBroker) -> None:
+        other = Producer(broker.client("o"), ProducerSettings(transactional_id="y"))
+        try:
+            await other.init_transactions()
+        finally:
+            await other.close()
+
+    play(act, offsets_topic_num_partitions="2", transaction_state_log_num_partitions="2")
 
 
 class Resuming(Ticking):

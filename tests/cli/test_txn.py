@@ -56,7 +56,7 @@ def test_a_coordinator_that_answers_nothing_is_not_waited_for_long(
     async def refuses(*_: object) -> None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    monkeypatch.setattr(CoordinatorRuntime, "ask_all", refuses)
+    monkeypatch.setattr(CoordinatorRuntime, "list_all", refuses)
     monkeypatch.setattr(CoordinatorRuntime, "ask", refuses)
     monkeypatch.setattr("ottla.cli.txn.COORDINATOR_MS", 300)
     done = CliRunner().invoke(cli, ["txn", *arguments, "-B", bootstrap])

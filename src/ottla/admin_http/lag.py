@@ -34,7 +34,7 @@ async def lag_families(status: Status, slices: Slices) -> list[Family]:
     samples: dict[str, list[Sample]] = defaultdict(list)
     samples["kafka_brokers"].append(Sample(len(status.image.live_brokers)))
     ends = await _add_partitions(status, samples, slices)
-    listed = await status.groups.ask_all(ListGroups)
+    listed = await status.groups.list_all(ListGroups)
     async for group_id in slices.over(sorted(group.group_id for result in listed for group in result.groups)):
         await _add_group(status, group_id, ends, samples, slices)
     return [Family(name, "gauge", text, samples[name], _labels_of(name)) for name, text in _HELP.items()]

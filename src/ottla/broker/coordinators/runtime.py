@@ -6,6 +6,7 @@ tool agrees. A *kind* says what differs: the topic, the machine, the form of its
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final, Generic, TypeVar
@@ -31,6 +32,8 @@ from ottla.types import NO_LEADER, TopicPartition
 log = get_logger(__name__)
 KEY_KEPT_MAX: Final = 255
 """Longer keys are hashed each time: thousands of them would fill the memory."""
+LISTED_MS: Final = 500
+"""How long a listing waits for shards that have yet to commit something."""
 M = TypeVar("M", bound=ReplicatedMachine)
 R = TypeVar("R")
 
@@ -196,6 +199,32 @@ class CoordinatorRuntime(Part, Generic[M]):
             except KafkaError as error:
                 if error.code != ErrorCode.NOT_COORDINATOR:
                     raise
+        return replies
+
+    async def list_all(self, make_command: Callable[[Token], Command[R]]) -> list[R]:
+        """Returns what ``ask_all`` does, and waits no longer than ``LISTED_MS`` for what shards have yet to commit.
+
+        A shard that lacks replicas or room answers by what it has then: it must not keep the others from being listed. Kafka's never wait.
+        """
+
+        async def listed(shard: Shard[M]) -> R | KafkaError:
+            try:
+                return await shard.ask(make_command)
+            except KafkaError as error:
+                return error
+
+        asked = {asyncio.ensure_future(listed(shard)): shard for shard in self._shards.values()}
+        if asked:
+            await asyncio.wait(asked, timeout=LISTED_MS / 1000)
+        replies = []
+        for task, shard in asked.items():
+            reply = None if task.cancel() else task.result()
+            if reply is None or (isinstance(reply, KafkaError) and reply.code == ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                reply = shard.look(make_command)
+            if not isinstance(reply, KafkaError):
+                replies.append(reply)
+            elif reply.code != ErrorCode.NOT_COORDINATOR:
+                raise reply
         return replies
 
     def shard_of(self, key: str) -> Shard[M]:

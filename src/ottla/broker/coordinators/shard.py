@@ -176,10 +176,9 @@ class Shard(Generic[M]):
 
         KafkaError COORDINATOR_LOAD_IN_PROGRESS before the log was read, NOT_COORDINATOR when the shard goes away meanwhile.
         """
-        if self._is_closed or self.partition.log.is_failed:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if not self._is_loaded:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        refusal = self._refusal()
+        if refusal is not None:
+            raise refusal
         self._last_token += 1
         token = self._last_token
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -190,6 +189,19 @@ class Shard(Generic[M]):
         finally:
             self._parked.pop(token, None)
             self._waiting.forget(token)
+
+    def look(self, make_command: Callable[[Token], Command[R]]) -> R | KafkaError:
+        """Returns the reply to a question that changes nothing, by what is applied, committed or not; else why there is none, as of ``ask``."""
+        refusal = self._refusal()
+        if refusal is not None:
+            return refusal
+        [(_, reply)] = self._machine.decide(make_command(0), self._world.clock.now_ms()).replies
+        return reply  # type: ignore[no-any-return]
+
+    def _refusal(self) -> KafkaError | None:
+        if self._is_closed or self.partition.log.is_failed:
+            return KafkaError(ErrorCode.NOT_COORDINATOR)
+        return None if self._is_loaded else KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def tell(self, command: Command[Any]) -> None:
         """Has the command decided; no caller waits for it."""

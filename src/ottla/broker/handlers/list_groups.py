@@ -1,4 +1,7 @@
-"""ListGroups, versions 0-5: the groups of this broker. v4 filters by state, v5 by type: classic, or consumer (KIP-848)."""
+"""ListGroups, versions 0-5: the groups of this broker. v4 filters by state, v5 by type: classic, or consumer (KIP-848).
+
+COORDINATOR_LOAD_IN_PROGRESS while some of them are not known yet. Those of a coordinator that cannot commit are listed as it has them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ async def handle(parts: Parts, context: RequestContext, request: ListGroupsReque
     states = {state.lower() async for state in slices.over(request.states_filter)}
     types = {group_type.lower() async for group_type in slices.over(request.types_filter)}
     try:
-        results = await parts.groups.ask_all(ListGroups)
+        results = await parts.groups.list_all(ListGroups)
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     sees_all = context.may_quietly(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)

@@ -1,7 +1,8 @@
 """ListTransactions, versions 0-2: the transactions that this broker coordinates, those that pass all filters (KIP-664).
 
 A filter that is empty lets everything pass. v1 how long they have been running (KIP-994); v2 a pattern of ids (KIP-1152), a regular
-expression, else INVALID_REGULAR_EXPRESSION. COORDINATOR_LOAD_IN_PROGRESS while some of them are not known yet.
+expression, else INVALID_REGULAR_EXPRESSION. COORDINATOR_LOAD_IN_PROGRESS while some of them are not known yet. Those of a
+coordinator that cannot commit are listed as it has them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ async def handle(parts: Parts, context: RequestContext, request: ListTransaction
     try:
         pattern = request.transactional_id_pattern
         matches = matcher(pattern) if pattern else _any
-        listed = await parts.transactions.ask_all(ListTransactions)
+        listed = await parts.transactions.list_all(ListTransactions)
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
     filters = [state async for state in slices.over_distinct(request.state_filters)]
