@@ -191,7 +191,7 @@ class Shard(Generic[M]):
             self._waiting.forget(token)
 
     def look(self, make_command: Callable[[Token], Command[R]]) -> R | KafkaError:
-        """Returns the reply to a question that changes nothing, by what is applied, committed or not; else why there is none, as of ``ask``."""
+        """Returns the reply to a question that changes nothing, by what is applied, committed or not; else the error of ``ask``."""
         refusal = self._refusal()
         if refusal is not None:
             return refusal
