@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from ottla.broker.coordinators.marker_queues import MARKERS_MAX, _Due, _Queue, _request, _taken
+import structlog.testing
+
+from ottla.broker.coordinators.end_markers import _Results
+from ottla.broker.coordinators.marker_queues import MARKERS_MAX, _Due, _note_failure, _Queue, _request, _taken
+from ottla.broker.coordinators.owed import note_end
 from ottla.broker.coordinators.shard import Shard
+from ottla.broker.tasks import eager
 from ottla.transactions.effects import WriteMarkers
 from ottla.types import TopicPartition
 
@@ -40,3 +47,15 @@ def test_what_a_lost_coordinator_wanted_is_dropped() -> None:
 def test_a_request_has_its_limit() -> None:
     queue = queue_of(*(due(producer_id, 0) for producer_id in range(MARKERS_MAX + 5)))
     assert (len(_taken(queue)), len(_taken(queue))) == (MARKERS_MAX, 5)
+
+
+def test_what_the_end_of_the_process_breaks_off_is_no_failure() -> None:
+    """On a slow disk a marker is still being written when the broker has stopped."""
+
+    async def main() -> None:
+        for note in (partial(_Results(1).note, [0]), _note_failure, note_end):
+            eager.run(asyncio.sleep(60), note)
+
+    with structlog.testing.capture_logs() as events:
+        asyncio.run(main())
+    assert events == []

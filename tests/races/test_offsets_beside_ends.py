@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import AbstractContextManager
 
 import pytest
+import structlog
 from tests.broker.test_transactional_offsets import UNSTABLE, delete
 from tests.broker.test_transactions import BOTH, begun, settled
 from tests.broker.transactional import TransactionalProducer
@@ -60,7 +62,11 @@ def test_offsets_that_were_permitted_before_the_end_and_come_after_it_are_refuse
             assert await committing in (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_PRODUCER_EPOCH)
         assert await twin.committed("g", KEY, require_stable=True) == (3, 0)
 
-    with_broker(body)
+    with structlog.testing.capture_logs() as events:
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG))
+        with_broker(body)
+    tried = [event["log_level"] for event in events if event["event"] == "shard_command_failed"]
+    assert tried == ["debug"], "the handler asks again by itself: nobody has to read of it"
 
 
 @BOTH

@@ -113,6 +113,7 @@ def _code_of(error: BaseException | None) -> int:
     if error is None:
         return ErrorCode.NONE
     if not isinstance(error, KafkaError):
-        log.error("end_marker_failed", exc_info=error)
+        if not isinstance(error, asyncio.CancelledError):  # the node has stopped
+            log.error("end_marker_failed", exc_info=error)
         return ErrorCode.NOT_LEADER_OR_FOLLOWER  # asked again
     return ErrorCode.NOT_LEADER_OR_FOLLOWER if error.code in _NOT_READY else error.code

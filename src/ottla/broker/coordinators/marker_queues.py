@@ -14,6 +14,7 @@ in some seconds.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -251,5 +252,5 @@ def _answer(due: _Due, codes: Mapping[TopicPartition, int], deleted: frozenset[T
 
 
 def _note_failure(_: None, error: BaseException | None) -> None:
-    if error is not None:
+    if error is not None and not isinstance(error, asyncio.CancelledError):  # cancelled: the node has stopped
         log.error("end_markers_failed", exc_info=error)

@@ -5,6 +5,7 @@ That happens when as many transactions run out of time together, and when a shar
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -57,5 +58,5 @@ class OwedEffects:
 
 def note_end(_: None, error: BaseException | None) -> None:
     """Logs the error with which something that a shard does by itself has ended."""
-    if error is not None:
+    if error is not None and not isinstance(error, asyncio.CancelledError):  # cancelled: the node has stopped
         log.error("shard_failed", exc_info=error)

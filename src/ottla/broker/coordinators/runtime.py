@@ -147,7 +147,7 @@ class CoordinatorRuntime(Part, Generic[M]):
 
     def _note_load(self, began_ms: int, _: None, error: BaseException | None) -> None:
         self.load_ms_max = max(self.load_ms_max, self._world.clock.monotonic_ms() - began_ms)
-        if error is not None:
+        if error is not None and not isinstance(error, asyncio.CancelledError):  # cancelled: the node has stopped
             log.error(f"{self._kind.name}s_not_loaded", exc_info=error)
 
     def _reopen(self, partition: Partition) -> None:

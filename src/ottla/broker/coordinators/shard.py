@@ -319,11 +319,11 @@ class Shard(Generic[M]):
 
     def _refuse(self, asked: _Asked, error: Exception) -> None:
         """Ends a command that has come to nothing: its client gets the error, its timer comes again."""
-        is_ours = not isinstance(error, KafkaError)
-        is_passing = isinstance(error, KafkaError) and error.code in _PASSING
-        tell = log.info if (asked.token is not None and not is_ours) or is_passing else log.error  # a client may ask for what cannot be
+        code = error.code if isinstance(error, KafkaError) else None
+        may_be = code in _PASSING or (asked.token is not None and code is not None)  # a client may ask for what cannot be
+        tell = log.debug if code == ErrorCode.CONCURRENT_TRANSACTIONS else log.info if may_be else log.error  # who asked tries once more
         command, topic, index = type(asked.command).__name__, self.partition.topic, self.partition.index
-        tell("shard_command_failed", topic=topic, partition=index, command=command, error=str(error), exc_info=is_ours)
+        tell("shard_command_failed", topic=topic, partition=index, command=command, error=str(error), exc_info=code is None)
         future = None if asked.token is None else self._parked.get(asked.token)
         if future is not None and not future.done():
             future.set_exception(error)
