@@ -11,16 +11,23 @@ import pytest
 from ottla.broker.metadata.voters import _older
 from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import PeerConnection
+from ottla.broker.peers.introduction import Introduction
 from ottla.broker.peers.peers import Peers, SetUp
 from ottla.consensus.calls import Vote, VoteAnswer
 from ottla.consensus.wire_form import from_answer_message, to_message
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.api_versions import ApiVersionsRequest
+from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.ports import Connection
-from ottla.sim.cluster import Simulation
+from ottla.security.client_exchange import Credentials
+from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
+from ottla.types import Secret
 
 PORT = 9092
+PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="node" password="node-secret" user_node="node-secret";'
 
 
 class Silent:
@@ -105,3 +112,45 @@ def test_a_pre_vote_is_not_sent_to_a_voter_that_would_take_it_for_a_vote(version
     assert bool(written.frames) is is_sent
     found = [from_answer_message(answer) for answer in answers]
     assert found == ([] if is_sent else [VoteAnswer(0, 7, -1, is_granted=True)])
+
+
+def test_what_was_asked_is_answered_though_the_session_of_its_connection_ends_meanwhile() -> None:
+    """As a change that is passed on to the controller: asked again, it would be made twice. What is asked later goes over another one."""
+    given = {
+        "listeners": "CLIENT://broker:9092",
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "CLIENT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": PLAIN,
+        "connections.max.reauth.ms": "2000",
+    }
+
+    async def body() -> None:
+        simulation = Simulation(1)
+        broker = SimBroker(simulation, given)
+        await broker.start()
+        world = simulation.machine("here").boot()
+        introduction = Introduction(credentials=Credentials("PLAIN", "node", Secret("node-secret")))
+        peers = Peers(introduction.over(world), CallerName("peer"), silence_ms_max=60_000)
+        address = ("broker", PORT)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        made = await peers.ask(address, CreateTopicsRequest([CreatableTopic("t", 1, 1)]))
+        assert isinstance(made, CreateTopicsResponse)
+        nothing_yet = FetchTopic("t", made.topics[0].topic_id, [FetchPartition(partition_max_bytes=1)])
+        long = loop.create_task(peers.ask(address, FetchRequest(max_wait_ms=5000, min_bytes=1, topics=[nothing_yet])))
+        await asyncio.sleep(1.9)
+        assert peers.is_connected(address)
+        assert isinstance(await peers.ask(address, MetadataRequest([])), MetadataResponse)
+        assert loop.time() - began < 3
+        assert isinstance(await long, FetchResponse)
+        assert loop.time() - began > 5
+        assert not peers.is_connected(address), "both have ended before their sessions"
+        again = loop.create_task(peers.ask(address, FetchRequest(max_wait_ms=5000, min_bytes=1, topics=[nothing_yet])))
+        await asyncio.sleep(1.9)
+        peers.drop(address)
+        assert await again is None, "a connection that waits for answers is dropped as well"
+        peers.close()
+
+    run(body())

@@ -51,15 +51,24 @@ class _Asked(NamedTuple):
 class PeerConnection:
     """A ``ports.ConnectionHandler``. ``send`` may be called before the connection is open."""
 
-    def __init__(self, name: CallerName, on_end: Callable[[], None], memory: FrameMemory | None = None) -> None:
+    def __init__(
+        self,
+        name: CallerName,
+        on_end: Callable[[], None],
+        memory: FrameMemory | None = None,
+        *,
+        on_retire: Callable[[], None] | None = None,
+    ) -> None:
         self._name = name
         self._on_end = on_end
+        self._on_retire = on_retire
         self._transport: Connection | None = None
         self._cutter = FrameCutter(RESPONSE_BYTES_MAX, memory)
         self._versions: Mapping[int, tuple[int, int]] | None = None  # None before the node has sent them
         self._waiting: deque[tuple[Request, OnAnswer, int, Older | None]] = deque()
         self._in_flight: InFlight[_Asked] = InFlight(name.client_id)
         self._is_refused = False  # as a client that may not ask what nodes ask: said once
+        self._is_retired = False
         self.is_closed = False
 
     @property
@@ -134,6 +143,8 @@ class PeerConnection:
             self._is_refused = True
             log.warning("node_refused", api=sent.api.name, peer=self._transport and self._transport.peer, way_out=_WAY_OUT)
         sent.waiter.on_answer(response)
+        if self._is_retired:
+            self._end_if_idle()
 
     def probe(self) -> None:
         """Probes the connection, which ends when the node's machine has restarted since it was made."""
@@ -145,6 +156,22 @@ class PeerConnection:
 
     def on_close(self, error: Exception | None) -> None:
         self._end()
+
+    def retire(self) -> None:
+        """Ends the connection, whose session is about to end, once it has the answers that are still to come.
+
+        At once where nobody would ask on another one meanwhile.
+        """
+        if self._on_retire is None:
+            self.close()
+        elif not (self.is_closed or self._is_retired):
+            self._is_retired = True
+            self._on_retire()
+            self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if not self._in_flight and not self._waiting:
+            self.close()
 
     def close(self) -> None:
         """Ends the connection at once."""

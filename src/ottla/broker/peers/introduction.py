@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ottla.broker.peers.connection import PeerConnection
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.in_flight import InFlight
@@ -176,12 +177,19 @@ class _Introducing(PassingConnection):
             return
         self.is_introduced = True
         if answer.session_lifetime_ms > 0:
-            self._ending = self._world.timers.call_later_ms(int(answer.session_lifetime_ms * SHARE_OF_SESSION), self.close)
+            self._ending = self._world.timers.call_later_ms(int(answer.session_lifetime_ms * SHARE_OF_SESSION), self._retire)
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._transport.send(waiting)
         if not self.done.done():
             self.done.set_result(None)
+
+    def _retire(self) -> None:
+        """Ends the connection before the other node ends its session: what was asked is answered first, where the handler waits for it."""
+        if isinstance(self._handler, PeerConnection):
+            self._handler.retire()
+        else:
+            self.close()
 
     def _fail(self, reason: str) -> None:
         if not self.done.done():

@@ -59,6 +59,7 @@ class Peers:
         self._failures: dict[Address, int] = {}  # to connect, one after the other
         self._troubles: dict[Address, str] = {}  # of the last attempt to connect
         self._connections: dict[Address, PeerConnection] = {}
+        self._retired: dict[PeerConnection, Address] = {}  # their sessions are about to end: they wait for answers, and are asked nothing
         self._sweep_timer: TimerHandle | None = None
         self._is_closed = False
 
@@ -80,7 +81,7 @@ class Peers:
 
     def is_connected(self, address: Address) -> bool:
         """True when there is a connection to the node that has not ended."""
-        return address in self._connections
+        return address in self._connections or address in self._retired.values()
 
     def trouble(self, address: Address) -> str | None:
         """Returns what the node's address did when the last connection was tried; None where it was made, or none was."""
@@ -88,18 +89,26 @@ class Peers:
 
     def probe(self, address: Address) -> None:
         """Probes the connection to the node, if there is one: it ends when the node's machine has restarted since."""
-        connection = self._connections.get(address)
-        if connection is not None:
+        for connection in self._with(address):
             connection.probe()
 
     def drop(self, address: Address) -> None:
-        """Ends the connection to the node, if there is one: nothing that was asked on it is answered."""
-        connection = self._connections.get(address)
-        if connection is not None:
+        """Ends the connections to the node, if there are some: nothing that was asked on them is answered."""
+        for connection in self._with(address):
             connection.close()
 
+    def _with(self, address: Address) -> list[PeerConnection]:
+        newest = self._connections.get(address)
+        retired = [connection for connection, to in self._retired.items() if to == address]
+        return retired if newest is None else [*retired, newest]
+
     def _connect(self, address: Address) -> PeerConnection:
-        connection = PeerConnection(self._name, lambda: self._ended(address, connection), self._memory)
+        connection = PeerConnection(
+            self._name,
+            lambda: self._ended(address, connection),
+            self._memory,
+            on_retire=lambda: self._on_retired(address, connection),
+        )
         self._connections[address] = connection
         eager.run(self._open(address, connection), lambda _, error: self._opened(address, connection, error))
         if self._sweep_timer is None:
@@ -129,14 +138,19 @@ class Peers:
     def _ended(self, address: Address, connection: PeerConnection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
+        self._retired.pop(connection, None)
+
+    def _on_retired(self, address: Address, connection: PeerConnection) -> None:
+        self._ended(address, connection)
+        self._retired[connection] = address
 
     def _sweep(self) -> None:
         now_ms = self._world.clock.monotonic_ms()
-        for connection in list(self._connections.values()):
+        for connection in [*self._retired, *self._connections.values()]:
             oldest_ms = connection.oldest_ms
             if oldest_ms is not None and now_ms - oldest_ms > self._silence_ms_max:
                 connection.close()
-        has_connections = bool(self._connections) and not self._is_closed
+        has_connections = bool(self._connections or self._retired) and not self._is_closed
         self._sweep_timer = self._world.timers.call_later_ms(SWEEP_MS, self._sweep) if has_connections else None
 
     def close(self) -> None:
@@ -144,7 +158,7 @@ class Peers:
         self._is_closed = True
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
-        for connection in list(self._connections.values()):
+        for connection in [*self._retired, *self._connections.values()]:
             connection.close()
 
 
