@@ -800,3 +800,18 @@ def test_the_broker_that_does_not_answer_is_what_an_offline_partition_of_its_own
     [_, offline] = findings(replace(WELL, partitions=states, silent=[3]))
     assert offline.problem == "1 partition (t-0) has no leader and cannot be read or written"
     assert offline.remedy == "broker 3 had everything, and does not answer, as above: it leads again once it does"
+
+
+def test_leaders_that_were_not_in_sync_are_a_note_with_the_node_whose_log_has_them(tmp_path: Path) -> None:
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker:
+        assert broker._broker is not None
+        with Admin(broker.bootstrap) as admin:
+            assert (admin.describe_quorum().unclean_elections, list(notes_of(look(admin)))) == (0, [])
+            broker._broker.controller.unclean_election_count = 2
+            assert admin.describe_quorum().unclean_elections == 2
+            [(note, way)] = notes_of(look(admin))
+        assert note == "controller 1 has elected 2 leaders that were not in sync since its start: records may be lost"
+        assert "`unclean_leader_elected`" in way
+        done = CliRunner().invoke(cli, ["cluster", "health", "-B", broker.bootstrap])
+        assert (done.exit_code, note in done.stdout) == (0, True)
+        assert "1 leader that was not in sync" in str(list(notes_of(replace(WELL, unclean_elections=1))))

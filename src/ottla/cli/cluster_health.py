@@ -116,6 +116,7 @@ def look(admin: Admin, *, is_sure: bool = False) -> Health:
         fenced=sorted(cluster.fenced),
         controller=controller,
         epoch=-1 if quorum is None else quorum.leader_epoch,
+        unclean_elections=0 if quorum is None else quorum.unclean_elections,
         voters=voters,
         controller_problem=problem,
         partitions=states,
@@ -194,6 +195,12 @@ def notes_of(health: Health) -> Iterator[tuple[str, str]]:
         yield (
             f"replicas that catch up are throttled to {health.throttles.text}{forgotten}",
             f"`ottla partition unthrottle{' --wait' * health.is_moving} --yes` takes that off",
+        )
+    if count := health.unclean_elections:
+        leaders = "1 leader that was" if count == 1 else f"{count} leaders that were"
+        yield (
+            f"controller {health.controller} has elected {leaders} not in sync since its start: records may be lost",
+            "`unclean_leader_elected` in its log has the partitions",
         )
     for note in health.notes:
         yield note, ""

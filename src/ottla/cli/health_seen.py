@@ -31,6 +31,7 @@ class Health:
     offline_log_dirs: list[tuple[int, str]]
     silent: list[int]
     is_in_zookeeper: bool = False
+    unclean_elections: int = 0  # of the active controller, since its start
     unanswered: dict[int, str] = field(default_factory=dict)  # why: of the silent ones, and of those that let the one who looks not in
     controller_silence: str | None = None  # of one that is active, as far as brokers know
     full_log_dirs: list[tuple[int, str]] = field(default_factory=list)

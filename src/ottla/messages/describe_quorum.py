@@ -1,4 +1,7 @@
-"""Leader, voters and observers of the metadata log, and how far each of them is (KIP-836)."""
+"""Leader, voters and observers of the metadata log, and how far each of them is (KIP-836).
+
+One tagged field is ottla's own: how many leaders the active controller has elected since its start that may lack committed records.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ class PartitionQuorum(Struct):
     high_watermark: int = int64()
     current_voters: list[ReplicaState] = array(ReplicaState)
     observers: list[ReplicaState] = array(ReplicaState)
+    unclean_election_count: int = int32(tag=10_000)
 
 
 class TopicQuorum(Struct):

@@ -60,6 +60,7 @@ def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
         high_watermark=quorum.high_watermark,
         current_voters=[own, *(state(voter, progress) for voter, progress in sorted(voters.items()))],
         observers=[state(replica_id, progress) for (replica_id, _), progress in sorted(observers.items())],
+        unclean_election_count=parts.controller.unclean_election_count,
     )
 
 

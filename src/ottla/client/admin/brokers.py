@@ -112,7 +112,7 @@ class BrokerAdmin(AdminBase):
         found = response.topics[0].partitions[0]
         raise_for(found.error_code, found.error_message)
         voters, observers = (tuple(map(_quorum_replica, replicas)) for replicas in (found.current_voters, found.observers))
-        return QuorumDescription(found.leader_id, found.leader_epoch, found.high_watermark, voters, observers)
+        return QuorumDescription(found.leader_id, found.leader_epoch, found.high_watermark, voters, observers, found.unclean_election_count)
 
     async def describe_features(self) -> list[Feature]:
         """Returns the features by name: the level of each in the cluster, and the levels that the broker supports."""

@@ -86,6 +86,8 @@ class QuorumDescription:
     """The controllers that vote."""
     observers: tuple[QuorumReplica, ...]
     """The nodes that only follow: brokers, and controllers that do not vote."""
+    unclean_elections: int = 0
+    """Leaders that this controller of ottla has elected since its start, and that may lack committed records."""
 
 
 @dataclass(frozen=True, slots=True)
