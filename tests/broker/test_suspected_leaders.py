@@ -62,6 +62,23 @@ def test_a_consumer_that_stays_where_it_is_makes_one_suspicion_for_a_while() -> 
     assert suspecting.found == [(7, "client 'app'"), (9, "client 'other'")]
 
 
+def test_programs_that_read_a_small_topic_again_and_again_have_it_verified_ever_more_seldom() -> None:
+    """Librdkafka's clients have one id, unless they are given another: five starts of any of them looked like a damaged record."""
+    suspecting = Suspecting()
+    minutes = []
+    for minute in range(7 * 24 * 60):
+        count = len(suspecting.found)
+        suspecting.sent_to_consumer("rdkafka", 0, each_ms=60_000)
+        if len(suspecting.found) > count:
+            minutes.append(minute)
+    pauses = [later - earlier for earlier, later in zip(minutes, minutes[1:])]
+    assert pauses[:4] == [10, 20, 40, 80]
+    assert max(pauses) == 24 * 60
+    suspecting.now_ms += PAUSE_MS
+    suspecting.sent_to_consumer("app", 7, times=SUSPECT_COUNT, each_ms=SUSPECT_MS)
+    assert suspecting.found[-1] == (7, "client 'app'"), "another place waits no longer than before"
+
+
 def test_a_consumer_that_reads_from_the_start_and_gets_no_further_makes_the_place_suspicious_where_it_ends() -> None:
     """Each run asks from the first record on: what it asked for twice in a row was never the damaged batch."""
     suspecting = Suspecting()

@@ -4,6 +4,8 @@ A leader sends records without reading them, so only its readers see that they a
 where it is. A follower asks at once, so a few times are enough. A consumer is known by its client id, since one that ends with an error
 and is started again comes on another connection: to the same offset, or to an earlier one, from which it gets as far as before. Consumers
 of one id may ask for the same at the same time, so theirs must be some time apart, too, and one suspicion is enough for a while.
+Programs that read a small topic once and again look the same, and many of them have one id: a place that was verified and is suspicious
+again is left alone for twice as long each time.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ SUSPECT_MS: Final = 2_000
 """From a consumer's second question for the same, or its first return from there, until it may be suspicious."""
 PAUSE_MS: Final = 600_000
 """From one suspicion of consumers to the next: each has a segment read."""
+PAUSE_MS_MAX: Final = 86_400_000
+"""From one to the next of the same offset, after each of which the pause is twice as long."""
 READERS_MAX: Final = 64
 CLIENT_ID_LENGTH_MAX: Final = 64
 """Of a longer one the start is remembered."""
@@ -44,12 +48,13 @@ class _Sent:
 class Resent:
     """The offsets that the last readers of one partition were sent records from."""
 
-    __slots__ = ("_clock", "_pause_ends_ms", "_sent")
+    __slots__ = ("_clock", "_pause_ms", "_sent", "_suspect", "_suspected_ms")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sent: dict[int | str, _Sent] = {}
-        self._pause_ends_ms = 0
+        self._suspect = -1  # the last offset that consumers made suspicious, when that was, and for how long it is left alone
+        self._suspected_ms = self._pause_ms = 0
 
     def to_follower(self, node: int, offset: int) -> bool:
         """True when the follower was sent the same for the ``SUSPECT_COUNT``th time in a row."""
@@ -65,18 +70,20 @@ class Resent:
         sent = self._sent.get(client_id)
         if sent is not None and offset < sent.offset:
             sent.leave(self._clock.monotonic_ms())
-            if sent.left_count >= RETURN_COUNT and self._is_long_enough(sent.left_since_ms):
+            if sent.left_count >= RETURN_COUNT and self._is_suspicious(sent.left_at, sent.left_since_ms):
                 return sent.left_at
-        if self._count(client_id, offset) >= SUSPECT_COUNT and self._is_long_enough(self._sent[client_id].since_ms):
+        if self._count(client_id, offset) >= SUSPECT_COUNT and self._is_suspicious(offset, self._sent[client_id].since_ms):
             return offset
         return None
 
-    def _is_long_enough(self, since_ms: int) -> bool:
+    def _is_suspicious(self, offset: int, since_ms: int) -> bool:
         """True when that is ``SUSPECT_MS`` ago, and no suspicion was near; the next one has to wait then."""
-        now_ms = self._clock.monotonic_ms()
-        if now_ms < max(since_ms + SUSPECT_MS, self._pause_ends_ms):
+        now_ms, is_same = self._clock.monotonic_ms(), offset == self._suspect
+        pause_ms = self._pause_ms if is_same else min(self._pause_ms, PAUSE_MS)
+        if now_ms < max(since_ms + SUSPECT_MS, self._suspected_ms + pause_ms):
             return False
-        self._pause_ends_ms = now_ms + PAUSE_MS
+        self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX) if is_same else PAUSE_MS
+        self._suspect, self._suspected_ms = offset, now_ms
         return True
 
     def _count(self, reader: int | str, offset: int) -> int:
