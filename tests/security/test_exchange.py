@@ -85,7 +85,7 @@ def test_a_mechanism_is_chosen_and_ends_with_a_session(version: int, state: Stat
     begun: tuple[State, Session | None] = (exchange.state, exchange.session)
     assert begun == (state, None), "not before the last token"
     assert exchange.on_token(b"alice", 200).token == b"welcome"
-    assert (exchange.state, exchange.session) == (State.AUTHENTICATED, Session(ALICE, "TWO", 200, None))
+    assert (exchange.state, exchange.session) == (State.AUTHENTICATED, Session(ALICE, "TWO", None, None))
 
 
 def test_a_mechanism_that_is_not_offered_ends_it() -> None:
@@ -108,14 +108,15 @@ def test_a_session_ends_when_its_time_is_over() -> None:
     exchange.on_handshake("TWO", 1)
     exchange.on_token(b"hello", 0)
     exchange.on_token(b"alice", 1000)
-    assert exchange.session == Session(ALICE, "TWO", 1000, 6000)
+    assert exchange.session == Session(ALICE, "TWO", None, 6000)
 
 
 @pytest.mark.parametrize(
     ("ends_ms", "now_ms", "may"), [(None, 10_000, False), (9_000, 1_999, False), (9_000, 2_000, True), (9_000, 8_000, True)]
 )
-def test_a_session_with_an_end_begins_again_once_a_second(ends_ms: int | None, now_ms: int, may: bool) -> None:
+def test_a_session_with_an_end_begins_again_at_any_time_and_then_once_a_second(ends_ms: int | None, now_ms: int, may: bool) -> None:
     assert Session(ALICE, "TWO", 1_000, ends_ms).may_begin_again(now_ms) is may
+    assert Session(ALICE, "TWO", None, ends_ms).may_begin_again(now_ms) is (ends_ms is not None)
 
 
 @pytest.mark.parametrize("is_expired", [False, True])

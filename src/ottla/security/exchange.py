@@ -75,26 +75,28 @@ TABLE: Final[Mapping[State, Mapping[Kind, Verdict]]] = {
 
 
 class Session(Struct, frozen=True):
-    """The session of an authenticated client: its principal, mechanism, start, and end. ``ends_ms`` is None without a limit."""
+    """The session of an authenticated client. ``again_ms`` is when it began to authenticate again, None of one that has not yet."""
 
     principal: Principal
     mechanism: str
-    began_ms: int
+    again_ms: int | None
     ends_ms: int | None
+    """None without a limit."""
     token_id: str = ""
     """Of the delegation token that it was opened with: it ends with that."""
 
     def may_begin_again(self, now_ms: int) -> bool:
         """True when a handshake is one, and not a request out of place (KIP-368)."""
-        return self.ends_ms is not None and now_ms - self.began_ms >= AGAIN_MS_MIN
+        return self.ends_ms is not None and (self.again_ms is None or now_ms - self.again_ms >= AGAIN_MS_MIN)
 
 
 class Exchange:
-    """One connection's. With a ``session`` it is authenticated again."""
+    """One connection's. With a ``session`` it is authenticated again, since ``again_ms``; from its last token on, where that is unknown."""
 
-    def __init__(self, offer: Offer, session: Session | None = None, *, is_expired: bool = False) -> None:
+    def __init__(self, offer: Offer, session: Session | None = None, *, is_expired: bool = False, again_ms: int | None = None) -> None:
         self._offer = offer
         self._before = session
+        self._again_ms = again_ms
         self._mechanism = ""
         self._server: ServerMechanism | None = None
         self.session: Session | None = None
@@ -163,5 +165,6 @@ class Exchange:
         limits = [limit for limit in (self._offer.session_ms(self._mechanism),) if limit > 0]
         if answer.lifetime_ms is not None:
             limits.append(answer.lifetime_ms)
-        self.session = Session(principal, self._mechanism, now_ms, now_ms + min(limits) if limits else None, answer.token_id)
+        again_ms = now_ms if self._again_ms is None and self._before is not None else self._again_ms
+        self.session = Session(principal, self._mechanism, again_ms, now_ms + min(limits) if limits else None, answer.token_id)
         self.state = State.AUTHENTICATED

@@ -252,10 +252,11 @@ class Threshold:
         """Lets the session authenticate again, if it may; ILLEGAL_SASL_STATE otherwise."""
         connection = context.connection
         standing = self._standings.get(connection) if isinstance(connection, BrokerConnection) else None
-        if standing is None or not standing.session.may_begin_again(self.now_ms()):
+        now_ms = self.now_ms()
+        if standing is None or not standing.session.may_begin_again(now_ms):
             return SaslHandshakeResponse(ErrorCode.ILLEGAL_SASL_STATE)
         assert isinstance(connection, BrokerConnection), "it has a session"
-        candidate = Candidate(self, connection, Exchange(self._offers[connection.listener], standing.session))
+        candidate = Candidate(self, connection, Exchange(self._offers[connection.listener], standing.session, again_ms=now_ms))
         connection.pipeline = candidate
         connection.hold()  # what the burst has of later requests is for the candidate
         self.router.call_soon(connection.release)
