@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -71,7 +72,7 @@ def test_programs_that_read_a_small_topic_again_and_again_have_it_verified_ever_
         suspecting.sent_to_consumer("rdkafka", 0, each_ms=60_000)
         if len(suspecting.found) > count:
             minutes.append(minute)
-    pauses = [later - earlier for earlier, later in zip(minutes, minutes[1:])]
+    pauses = [later - earlier for earlier, later in pairwise(minutes)]
     assert pauses[:4] == [10, 20, 40, 80]
     assert max(pauses) == 24 * 60
     suspecting.now_ms += PAUSE_MS
