@@ -75,7 +75,7 @@ TABLE: Final[Mapping[State, Mapping[Kind, Verdict]]] = {
 
 
 class Session(Struct, frozen=True):
-    """The session of an authenticated client. ``again_ms`` is when it began to authenticate again, None of one that has not yet."""
+    """The session of an authenticated client. ``again_ms`` is the start of its last reauthentication, None before the first."""
 
     principal: Principal
     mechanism: str

@@ -1,6 +1,6 @@
 """ListGroups, versions 0-5: the groups of this broker. v4 filters by state, v5 by type: classic, or consumer (KIP-848).
 
-COORDINATOR_LOAD_IN_PROGRESS while some of them are not known yet. Those of a coordinator that cannot commit are listed as it has them.
+COORDINATOR_LOAD_IN_PROGRESS while some of them are not known yet. A coordinator that cannot commit lists what it has.
 """
 
 from __future__ import annotations

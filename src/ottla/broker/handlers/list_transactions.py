@@ -1,8 +1,8 @@
 """ListTransactions, versions 0-2: the transactions that this broker coordinates, those that pass all filters (KIP-664).
 
 A filter that is empty lets everything pass. v1 how long they have been running (KIP-994); v2 a pattern of ids (KIP-1152), a regular
-expression, else INVALID_REGULAR_EXPRESSION. COORDINATOR_LOAD_IN_PROGRESS while some of them are not known yet. Those of a
-coordinator that cannot commit are listed as it has them.
+expression, else INVALID_REGULAR_EXPRESSION. COORDINATOR_LOAD_IN_PROGRESS while some of them are not known yet. A
+coordinator that cannot commit lists what it has.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class PeerConnection:
     def retire(self) -> None:
         """Ends the connection, whose session is about to end, once it has the answers that are still to come.
 
-        At once where nobody would ask on another one meanwhile.
+        At once where no other connection takes its place.
         """
         if self._on_retire is None:
             self.close()
