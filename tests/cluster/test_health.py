@@ -20,6 +20,7 @@ from tests.cli.named_commands import fault_of
 from tests.cluster.loop_clients import asking
 from tests.cluster.one_loop import LoopCluster, cluster_on_loop
 from tests.foreign_clients.broker_process import lasting_port
+from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually_is
 
 from ottla.aio import NewTopic, Producer
@@ -43,6 +44,7 @@ from ottla.client.admin.descriptions import ALMOST_FULL_BELOW_BYTES, LogDir
 from ottla.client.cluster_metadata import Node
 from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from ottla.metadata.image import LOST_DIRECTORY, PartitionImage
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.zookeeper_server import ZooKeeperServer
@@ -809,6 +811,9 @@ def test_leaders_that_were_not_in_sync_are_a_note_with_the_node_whose_log_has_th
             assert (admin.describe_quorum().unclean_elections, list(notes_of(look(admin)))) == (0, [])
             broker._broker.controller.unclean_election_count = 2
             assert admin.describe_quorum().unclean_elections == 2
+            with RawClient(int(broker.bootstrap.rpartition(":")[2])) as other:  # kafka-python cannot read a tag that it does not know
+                found = other.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2).topics[0].partitions[0]
+            assert (found.leader_id, found.unclean_election_count) == (1, 0)
             [(note, way)] = notes_of(look(admin))
         assert note == "controller 1 has elected 2 leaders that were not in sync since its start: records may be lost"
         assert "`unclean_leader_elected`" in way

@@ -24,6 +24,7 @@ from ottla.messages import consumer_group_records
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla.messages.broker_registration import BrokerRegistrationRequest
 from ottla.messages.consumer_protocol import StickyUserData
+from ottla.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from ottla.messages.envelope import EnvelopeResponse
 from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from ottla.messages.metadata_records import (
@@ -128,6 +129,12 @@ def _without_own(message: Message) -> None:
         message.asks_incarnation, message.node_id = False, -1
     elif isinstance(message, ApiVersionsResponse):
         message.incarnation_id = ZERO_UUID
+    elif isinstance(message, DescribeQuorumRequest):
+        message.asks_unclean_elections = False
+    elif isinstance(message, DescribeQuorumResponse):
+        for topic in message.topics:
+            for partition in topic.partitions:
+                partition.unclean_election_count = 0
 
 
 @pytest.mark.parametrize(("cls", "version"), WITH_KIO, ids=name_of)

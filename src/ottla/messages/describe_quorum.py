@@ -1,11 +1,12 @@
 """Leader, voters and observers of the metadata log, and how far each of them is (KIP-836).
 
-One tagged field is ottla's own: how many leaders the active controller has elected since its start that may lack committed records.
+Two tagged fields are ottla's own: who asks for it is told how many leaders the active controller has elected since its start that may lack
+committed records. Some clients cannot read an answer with a tag that they do not know.
 """
 
 from __future__ import annotations
 
-from ottla.wire.schema import Request, Response, Struct, array, int16, int32, int64, string, uint16, uuid
+from ottla.wire.schema import Request, Response, Struct, array, boolean, int16, int32, int64, string, uint16, uuid
 
 
 class PartitionData(Struct):
@@ -19,6 +20,7 @@ class TopicData(Struct):
 
 class DescribeQuorumRequest(Request, api_key=55, versions=(0, 2), flexible=0):
     topics: list[TopicData] = array(TopicData)
+    asks_unclean_elections: bool = boolean(tag=10_000)
 
 
 class ReplicaState(Struct):

@@ -24,9 +24,10 @@ from ottla.types import CLUSTER_METADATA_TOPIC
 async def handle(parts: Parts, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     slices = Slices(parts.world.clock)
     topics = []
+    unclean = parts.controller.unclean_election_count if request.asks_unclean_elections else 0
     async for topic in slices.over(request.topics):
         name = topic.topic_name
-        partitions = [_quorum(parts, name, wanted.partition_index) async for wanted in slices.over(topic.partitions)]
+        partitions = [_quorum(parts, name, wanted.partition_index, unclean) async for wanted in slices.over(topic.partitions)]
         topics.append(TopicQuorum(name, partitions))
     return DescribeQuorumResponse(topics=topics, nodes=_nodes(parts))
 
@@ -40,7 +41,7 @@ def _nodes(parts: Parts) -> list[Node]:
     return [Node(parts.node_id, [Listener(end.listener, end.host, end.port) for end in own])]
 
 
-def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
+def _quorum(parts: Parts, topic: str, index: int, unclean: int) -> PartitionQuorum:
     if (topic, index) != (CLUSTER_METADATA_TOPIC, 0):
         return PartitionQuorum(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error_message=None)
     quorum = parts.home.quorum
@@ -60,7 +61,7 @@ def _quorum(parts: Parts, topic: str, index: int) -> PartitionQuorum:
         high_watermark=quorum.high_watermark,
         current_voters=[own, *(state(voter, progress) for voter, progress in sorted(voters.items()))],
         observers=[state(replica_id, progress) for (replica_id, _), progress in sorted(observers.items())],
-        unclean_election_count=parts.controller.unclean_election_count,
+        unclean_election_count=unclean,
     )
 
 

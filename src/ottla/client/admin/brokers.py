@@ -106,7 +106,8 @@ class BrokerAdmin(AdminBase):
 
     async def describe_quorum(self) -> QuorumDescription:
         """Returns leader, voters and observers of the metadata log."""
-        request = quorum.DescribeQuorumRequest([quorum.TopicData(METADATA_TOPIC, [quorum.PartitionData(0)])])
+        topic = quorum.TopicData(METADATA_TOPIC, [quorum.PartitionData(0)])
+        request = quorum.DescribeQuorumRequest([topic], asks_unclean_elections=True)
         response = await self._cluster.ask(None, request, quorum.DescribeQuorumResponse)
         raise_for(response.error_code, response.error_message)
         found = response.topics[0].partitions[0]
