@@ -1,6 +1,6 @@
 """Leader, voters and observers of the metadata log, and how far each of them is (KIP-836).
 
-Two tagged fields are ottla's own: who asks for it is told how many leaders the active controller has elected since its start that may lack
+Two tagged fields are ottla's own: by the one a client asks how many leaders the active controller has elected since its start that may lack
 committed records. Some clients cannot read an answer with a tag that they do not know.
 """
 
