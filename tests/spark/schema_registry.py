@@ -17,6 +17,7 @@ class SchemaRegistry:
         self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.failures_left = 0  # requests that are answered with 503
+        self.halves_left = 0  # requests that get half of an answer
         self._user = user
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -95,6 +96,9 @@ class SchemaRegistry:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
+                if registry.halves_left > 0:
+                    registry.halves_left -= 1
+                    content = content[: len(content) // 2]
                 self.wfile.write(content)
 
             def log_message(self, format: str, *args: object) -> None:

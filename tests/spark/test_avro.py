@@ -4,6 +4,7 @@ import datetime
 import decimal
 import io
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,46 @@ def test_a_registry_that_is_away_is_no_fault_of_a_value(registry: SchemaRegistry
     assert found.row(wire(old, OLD, {"id": "b", "amount": 4}))["amount"] == 4
     assert len(pauses) == 3
     registry.failures_left = 1_000
-    with pytest.raises(RegistryError, match="503"):
+    with pytest.raises(RegistryError, match=r"^NETWORK_EXCEPTION: schema registry .*: 503"):  # INVALID_CONFIG ends a query for good
         found.row(b"\0\0\0\0\x63")
     assert now[0] < 60
-    with pytest.raises(RegistryError, match="cannot be reached"):
+    with pytest.raises(RegistryError, match=r"^NETWORK_EXCEPTION: schema registry http://127\.0\.0\.1:1 cannot be reached"):
         Registry("http://127.0.0.1:1", now_s=lambda: now[0], pause=pause).newest("orders-value")
+
+
+def test_a_registry_that_ends_within_an_answer_is_asked_again(registry: SchemaRegistry):
+    """Half an answer was an error of Python's own at once."""
+    number = registry.add("orders-value", NEW)
+    registry.halves_left = 2
+    pauses: list[float] = []
+    assert Registry(registry.address, pause=pauses.append).newest("orders-value").schema_id == number
+    assert len(pauses) == 2
+
+
+def test_an_address_that_is_none_is_refused_and_not_asked_again():
+    for address in ("http://127.0.0.1:80a", "http://127.0.0.1:99999", "http://127.0.0.1:0"):
+        with pytest.raises(RegistryError, match=r"^INVALID_CONFIG: the address of a schema registry is"):
+            Registry(address)
+
+
+def test_a_schema_that_is_unknown_is_asked_for_once_in_a_second(registry: SchemaRegistry):
+    """Each record was a question: of a topic with many records of another registry, a batch took minutes."""
+    registry.add("orders-value", NEW)
+    now = [0.0]
+    found = decoder(registry, "orders-value", now_s=lambda: now[0])
+
+    def count() -> int:
+        for number in (98, 98, 99, 98):
+            with pytest.raises(BadValueError, match=f"the registry has no schema {number}"):
+                found.row(struct.pack(">bi", 0, number) + b"x")
+        return sum(path.startswith("/schemas/ids/9") for path in registry.asked)
+
+    assert count() == 2
+    now[0] += 1
+    assert count() == 4
+    registry.schemas[99] = registry.schemas[1]  # it has come meanwhile
+    now[0] += 1
+    assert found.row(wire(99, NEW, {"id": "a", "amount": 3, "note": None}))["amount"] == 3
 
 
 def test_the_password_of_a_registry_is_sent_and_in_no_error():

@@ -1,5 +1,6 @@
 """SQL over topics."""
 
+import json
 import subprocess
 import sys
 import time
@@ -9,12 +10,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pyspark.errors import ParseException
+from pyspark.sql import Row
 from pyspark.sql.types import StructType
 from tests.spark.conftest import Topics
 from tests.waiting import eventually
 
 from ottla.cli.schema_types import MEANT, TYPES, schema_problem
 from ottla.cli.sql import sql
+from ottla.cli.sql_session import _say
 from ottla.cli.sql_text import is_write, split, tables_of, words_of, wrong_start
 from ottla.errors import KafkaError
 from ottla.spark import defaults
@@ -293,6 +296,15 @@ def test_statements_have_one_session_and_are_read_from_a_call_a_file_and_a_termi
     assert starts == ["started", "stopped"]
 
 
+def test_a_row_that_is_followed_has_nothing_that_a_terminal_obeys(capsys: pytest.CaptureFixture[str]):
+    value = "\x1b[2J \x9b31m \u2028 \u202e ä"
+    _say([Row(customer=value)])
+    line = capsys.readouterr().out.removesuffix("\n")
+    assert json.loads(line) == {"customer": value}
+    assert line.isprintable()
+    assert "ä" in line
+
+
 def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown_without_it(topics: Topics):
     topic = topics.create(name="shown-1")
     command = [sys.executable, "-m", "ottla", "sql", "show tables like 'shown*'", "-B", topics.bootstrap]
@@ -303,6 +315,7 @@ def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown
         (["select 1", "--follow"], 1, "names no topic of the cluster; `ottla"),
         (["select * from nosuch"], 1, "there is no topic 'nosuch'; `ottla topic list` shows them"),
         (["select * from `shwon-1`"], 1, "there is no topic 'shwon-1'; did you mean shown-1?"),
+        (["select * from `SHOWN-1`"], 1, "there is no topic 'SHOWN-1'; did you mean shown-1?"),
         (["describe `shwon-1`"], 1, "there is no topic 'shwon-1'; did you mean shown-1?"),
         (["selct 2;"], 1, "no statement begins with 'selct'; did you mean select?"),
         (["select 1", "--since", "yesterday"], 2, "time 'yesterday': expected milliseconds, seconds, an ISO date"),

@@ -91,6 +91,9 @@ def test_a_java_that_writes_no_file_says_so_and_leaves_none(tmp_path: Path, monk
     """Here it is no Java: Spark's session cannot start."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     fake_java(tmp_path / "java", version="25")
-    with pytest.raises(KafkaError, match="has written no file of what it had loaded"):
+    with pytest.raises(KafkaError, match="has written no file of what it had loaded") as failed:
         write(tmp_path / "java")
+    assert "had loaded: Spark's JVM does not start: " in str(failed.value)  # it was "its reason is on stderr"
+    assert "stderr" not in str(failed.value)
+    assert str(tmp_path / "cache") not in str(failed.value)  # a log there is deleted
     assert list((tmp_path / "cache" / "ottla").iterdir()) == []

@@ -28,6 +28,8 @@ from ottla.errors import ErrorCode, KafkaError
 F = TypeVar("F", bound=Callable[..., Any])
 _JSON: Final = "ottla.json"
 PLANNED_NAMES_MAX: Final = 20
+_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that end a line, move a terminal's cursor, or turn the direction of what follows."""
 _ABSENT_TOPIC: Final = re.compile(r"topic '([^']*)' does not exist")
 
 
@@ -274,7 +276,8 @@ def print_rows(output: str, command: str, columns: Sequence[str], rows: Sequence
     if output == "json":
         print_json(command, [dict(zip(columns, row, strict=True)) for row in rows])
         return
-    table = [[column.upper().replace("_", "-") for column in columns]] + [[_text(cell) for cell in row] for row in rows]
+    heads = [without_controls(column.upper().replace("_", "-")) for column in columns]
+    table = [heads] + [[without_controls(_text(cell)) for cell in row] for row in rows]
     widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
     for row in table:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -283,7 +286,25 @@ def print_rows(output: str, command: str, columns: Sequence[str], rows: Sequence
 def print_json(command: str, items: Sequence[Any]) -> None:
     """Prints one document; ``items`` is a list, of one item where a command is about one thing."""
     document = {"_command": command, "_version": 1, "items": items}
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    click.echo("\n".join(without_controls(line, form="\\u{:04x}") for line in text.split("\n")))
+
+
+def without_controls(text: str, *, form: str | None = None) -> str:
+    """Returns the text with its control characters as escapes: the text is data of others, and a terminal would obey them.
+
+    Escapes are those of Python's texts; ``form`` is another one, for a character's number.
+    """
+    if text.isprintable():
+        return text
+
+    def escaped(found: re.Match[str]) -> str:
+        character = found[0]
+        if form is not None:
+            return form.format(ord(character))
+        return character.encode("unicode_escape").decode()
+
+    return _CONTROLS.sub(escaped, text)
 
 
 def time_text(ms: int) -> str | None:

@@ -7,8 +7,10 @@ import json
 import shutil
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -35,6 +37,8 @@ from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.sync import Admin
+
+SILENCE_S: Final = 30
 
 
 @click.group()
@@ -224,8 +228,11 @@ def state(app: str, store: str, key: str | None, bootstrap: str, output: str) ->
         sys.exit(1)
 
 
-def newest_values(admin: Admin, topic: str, bootstrap: str) -> dict[str, str]:
-    """Returns the newest committed value of each key of the topic, as text. A batch that is being written is not waited for."""
+def newest_values(admin: Admin, topic: str, bootstrap: str, now_s: Callable[[], float] = time.monotonic) -> dict[str, str]:
+    """Returns the newest committed value of each key of the topic, as text. A batch that is being written is not waited for.
+
+    ClickException where nothing comes for half a minute, as when a broker dies meanwhile and no other leads.
+    """
     from ottla.sync import Consumer
     from ottla.types import TopicPartition
 
@@ -234,7 +241,15 @@ def newest_values(admin: Admin, topic: str, bootstrap: str) -> dict[str, str]:
     with Consumer(bootstrap, **client_settings(auto_offset_reset="earliest", isolation_level="read_committed")) as consumer:
         ends = consumer.end_offsets(partitions)  # the first record of a transaction that is open ends what can be read
         consumer.assign(partitions)
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
+        seen, since_s = dict.fromkeys(partitions, -1), now_s()
+        while any(seen[partition] < end for partition, end in ends.items()):
+            positions = {partition: consumer.position(partition) for partition in partitions}
+            if positions != seen:
+                seen, since_s = positions, now_s()
+            elif now_s() - since_s > SILENCE_S:
+                stuck = min(partition for partition, end in ends.items() if seen[partition] < end)
+                text = f"{stuck} is not read to its end: nothing came for {SILENCE_S} s from offset {seen[stuck]} on"
+                raise click.ClickException(f"{text}, and the end is {ends[stuck]}; `ottla cluster health` says what is wrong")
             for record in consumer.poll(1000):
                 name = (record.key or b"").decode(errors="replace")
                 newest.pop(name, None)

@@ -16,7 +16,7 @@ import click
 
 from ottla.cli.client_settings import spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
-from ottla.cli.output import print_rows
+from ottla.cli.output import print_rows, without_controls
 from ottla.cli.pipeline_runs import QUERY_LOGGERS
 from ottla.cli.sql_text import HELP, READS_ONLY, is_help, is_write, makes_view, tables_of, words_of, wrong_start
 
@@ -167,8 +167,9 @@ class SqlSession:
 
 def _hint(query: str, topics: Iterable[str]) -> str:
     """Returns which topic a table of the query may mean, for an error; empty where none is near."""
-    near = [found[0] for name in tables_of(query) if (found := difflib.get_close_matches(name, topics, n=1))]
-    return f"; did you mean {near[0]}?" if near else ""
+    by_letters = {topic.lower(): topic for topic in topics}
+    near = [found[0] for name in tables_of(query) if (found := difflib.get_close_matches(name.lower(), by_letters, n=1))]
+    return f"; did you mean {by_letters[near[0]]}?" if near else ""
 
 
 def _of_registry(registry: str, topics: list[str]) -> dict[str, Any]:
@@ -240,7 +241,7 @@ def _say(rows: list[Any]) -> None:
     import json
 
     for row in rows:
-        click.echo(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False))
+        click.echo(without_controls(json.dumps(row.asDict(recursive=True), default=str, ensure_ascii=False), form="\\u{:04x}"))
 
 
 def _plain(value: Any) -> Any:

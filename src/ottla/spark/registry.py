@@ -1,7 +1,8 @@
 """A schema registry, by Confluent's HTTP interface: schemas by their ids, the newest of a subject, a new one for a subject.
 
-An id means one schema for ever, so what was read is kept in the process. An answer that does not come, or a server's error, is asked for
-again for half a minute; then it is an error of the query and never one of a record. Name and password may be in the address.
+An id means one schema for ever, so what was read is kept in the process; that there is none is kept for a second, for records of one
+producer come together. An answer that does not come, or a server's error, is asked for again for half a minute; then it is an error of the
+query, which may be started again, and never one of a record. Name and password may be in the address.
 
 The text of a Protobuf schema is its name among imports (none of the last one's), a line's end, and its FileDescriptorProto in base64, which
 registries have under ``format=serialized``.
@@ -10,6 +11,8 @@ registries have under ``format=serialized``.
 from __future__ import annotations
 
 import base64
+import contextlib
+import http.client
 import json
 import time
 import urllib.error
@@ -27,6 +30,12 @@ PAUSE_S: Final = 0.5
 RESPONSE_BYTES_MAX: Final = 16 << 20
 REFERENCES_MAX: Final = 200
 WRONG_KIND: Final = 415
+NOT_FOUND: Final = 404
+AWAY: Final = 0
+"""In place of the status of an answer that did not come."""
+ABSENT_S: Final = 1.0
+ABSENT_MAX: Final = 1_000
+_BUSY: Final = (408, 429)
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _KNOWN: Final[dict[tuple[str, str, int], tuple[str, ...]]] = {}
 AVRO: Final = "AVRO"
@@ -35,10 +44,11 @@ _READERS: Final = {AVRO: "avro", PROTOBUF: "protobuf"}
 
 
 class RegistryError(KafkaError):
-    """A registry that cannot be reached, or refuses what is asked."""
+    """A registry that cannot be reached (NETWORK_EXCEPTION), or refuses what is asked (INVALID_CONFIG): with the status of its answer."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
-        super().__init__(ErrorCode.INVALID_CONFIG, text)
+        is_away = status in (AWAY, *_BUSY) or (status is not None and status >= 500)
+        super().__init__(ErrorCode.NETWORK_EXCEPTION if is_away else ErrorCode.INVALID_CONFIG, text)
         self.status = status
 
 
@@ -62,7 +72,7 @@ class Registry:
         kind: str = AVRO,
     ) -> None:
         parts = urllib.parse.urlsplit(address)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not _has_port(parts):
             raise RegistryError("the address of a schema registry is http://host:port, or https://")
         self._address = address
         self._url = urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
@@ -74,24 +84,39 @@ class Registry:
         self._form = "?format=serialized" if kind == PROTOBUF else ""
         self._now_s = now_s
         self._pause = pause
+        self._absent: dict[int, float] = {}  # ids without a schema, each with the time of the answer
 
     def texts(self, schema_id: int) -> tuple[str, ...]:
         """Returns the schema of this id, after the schemas that it refers to. RegistryError, of status 404 where there is none."""
         key = self._address, self._kind, schema_id
         known = _KNOWN.get(key)
         if known is None:
-            known = _KNOWN[key] = self._with_references(self._ask(f"/schemas/ids/{schema_id}{self._form}"))
+            known = _KNOWN[key] = self._with_references(self._schema(schema_id))
         return known
+
+    def _schema(self, schema_id: int) -> Any:
+        """Returns the registry's answer. RegistryError, of status 404, without another question for a second after such an answer."""
+        absent_s = self._absent.get(schema_id)
+        if absent_s is not None and self._now_s() < absent_s + ABSENT_S:
+            raise RegistryError(f"schema registry {self._url} has no schema {schema_id}", NOT_FOUND)
+        try:
+            return self._ask(f"/schemas/ids/{schema_id}{self._form}")
+        except RegistryError as error:
+            if error.status == NOT_FOUND:
+                if len(self._absent) >= ABSENT_MAX:
+                    self._absent.clear()
+                self._absent[schema_id] = self._now_s()
+            raise
 
     def newest(self, subject: str) -> Subject:
         """Returns the newest schema. RegistryError of status 404 where the subject has none."""
         try:
             answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest{self._form}")
         except RegistryError as error:
-            if error.status != 404:
+            if error.status != NOT_FOUND:
                 raise
             way_out = "register one, or name the subject of the values with subject="
-            raise RegistryError(f"schema registry {self._url} has no schema of subject {subject!r}: {way_out}", 404) from None
+            raise RegistryError(f"schema registry {self._url} has no schema of subject {subject!r}: {way_out}", NOT_FOUND) from None
         return Subject(int(answer["id"]), self._with_references(answer))
 
     def register(self, subject: str, schema: str) -> int:
@@ -130,27 +155,38 @@ class Registry:
             try:
                 return self._ask_once(path, body)
             except RegistryError as error:
-                if error.status is not None and error.status < 500 and error.status != 429:
-                    raise
-                if self._now_s() >= deadline_s:
+                if error.code != ErrorCode.NETWORK_EXCEPTION or self._now_s() >= deadline_s:
                     raise
             self._pause(PAUSE_S)
 
     def _ask_once(self, path: str, body: Any) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data=data, headers=self._headers)
+        said = ""
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
                 content = response.read(RESPONSE_BYTES_MAX + 1)
+                if response.length and len(content) <= RESPONSE_BYTES_MAX:
+                    raise http.client.IncompleteRead(content, response.length)
         except urllib.error.HTTPError as error:
-            with error:
+            with error, contextlib.suppress(OSError, http.client.HTTPException):  # the status says enough
                 said = error.read(4096).decode(errors="replace")
             raise RegistryError(f"schema registry {self._url}{path}: {error.code} {said}", error.code) from None
-        except (OSError, ValueError) as error:
-            raise RegistryError(f"schema registry {self._url} cannot be reached: {getattr(error, 'reason', error)}") from None
+        except (ValueError, http.client.InvalidURL) as error:
+            raise RegistryError(f"schema registry {self._url}{path} cannot be asked for: {error}", 400) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise RegistryError(f"schema registry {self._url} cannot be reached: {getattr(error, 'reason', error)}", AWAY) from None
         if len(content) > RESPONSE_BYTES_MAX:
             raise RegistryError(f"schema registry {self._url}{path}: the answer is larger than {RESPONSE_BYTES_MAX} bytes", 413)
         try:
             return json.loads(content)
         except ValueError:
             raise RegistryError(f"schema registry {self._url}{path}: the answer is no JSON; is it a schema registry?", 400) from None
+
+
+def _has_port(parts: urllib.parse.SplitResult) -> bool:
+    """Returns whether the port is a number, or left to the scheme."""
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        return False

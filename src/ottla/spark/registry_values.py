@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.spark.options import invalid
-from ottla.spark.registry import Registry, RegistryError
+from ottla.spark.registry import NOT_FOUND, Registry, RegistryError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -22,7 +22,6 @@ T = TypeVar("T")
 CORRUPT: Final = "__ottla_corrupt"
 HEAD: Final = struct.Struct(">bi")
 """The head of Confluent's wire format: a zero, and the schema's id."""
-_NOT_FOUND: Final = 404
 
 
 class BadValueError(ValueError):
@@ -143,7 +142,7 @@ class Decoder:
         try:
             return self._registry.texts(schema_id)
         except RegistryError as error:
-            if error.status != _NOT_FOUND:
+            if error.status != NOT_FOUND:
                 raise
             raise BadValueError(f"the registry has no schema {schema_id}") from None
 

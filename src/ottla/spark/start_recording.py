@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -19,11 +20,14 @@ from ottla.spark.defaults import MIRRORED, session, stop_session
 from ottla.spark.demo.flights import Flights, airlines
 from ottla.spark.demo.pipeline import QUERIES, start_query
 from ottla.spark.demo.sending import DELAYS, FLIGHTS, FlightSender, create_topics, end_offsets, send_airlines
+from ottla.spark.jvm_start import last_lines
 from ottla.spark.start_cache import path
 
 JAVA_VERSION_MIN: Final = 25
 _WRITTEN_WITHIN_S: Final = 300
 _FLIGHTS: Final = 2_000
+LOG: Final = "spark.log"
+REASON_MAX: Final = 600
 
 
 def write(java_home: Path) -> Path:
@@ -42,10 +46,18 @@ def write(java_home: Path) -> Path:
         unfinished, log = Path(directory, "start.aot"), Path(directory, "log")
         is_written = _run_apart(java_home, unfinished, log) and unfinished.exists()
         if not is_written:
-            said = log.read_text(errors="replace").strip().rpartition("\n")[2][-300:]
+            said = _reason(log, unfinished.with_name(LOG))
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{java_home} has written no file of what it had loaded: {said}")
         os.replace(unfinished, place)
     return place
+
+
+def _reason(log: Path, jvms_log: Path) -> str:
+    """Returns why there is no file: the last line of the process, without the name of a log that is deleted, else the last of the JVM."""
+    said = log.read_text(errors="replace").strip().rpartition("\n")[2]
+    if not said and jvms_log.exists():
+        said = last_lines(jvms_log.read_text(errors="replace"))
+    return re.sub(r"^[\w.]+Error: ", "", said.partition(f"; {jvms_log} has")[0])[-REASON_MAX:]
 
 
 def _run_apart(java_home: Path, unfinished: Path, log: Path) -> bool:
@@ -80,7 +92,8 @@ def _work(spark: SparkSession, directory: Path) -> None:
 
 
 def _write(unfinished: Path) -> None:
-    spark = session("start", master="local[1]", config=MIRRORED, jvm_option=shlex.quote(f"-XX:AOTCacheOutput={unfinished}"))
+    option = shlex.quote(f"-XX:AOTCacheOutput={unfinished}")
+    spark = session("start", master="local[1]", config=MIRRORED, log_file=unfinished.with_name(LOG), jvm_option=option)
     try:
         _work(spark, unfinished.parent)
     finally:
