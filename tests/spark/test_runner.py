@@ -508,6 +508,46 @@ def test_every_batch_is_said_once_and_a_progress_of_an_idle_query_is_none(tmp_pa
     assert [word for line in lines for word in line.split("  ") if word.startswith("#")] == ["#24", "#25", "#26", "#27", "#28", "#29"]
 
 
+@pytest.mark.parametrize(
+    ("until_caught_up", "watermarks", "last"),
+    [(True, [None] * 9, "#3"), (True, ["a", "a", "b", "c", "c", "c", "c", "c", "c"], "#5"), (False, [None] * 9, "#8")],
+)
+def test_a_query_that_spark_runs_on_and_on_for_its_timers_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until_caught_up: bool, watermarks: list[str | None], last: str
+):
+    """A state by the clock, with timers or a TTL, has Spark run a batch after the other, also where a query is to end at what there is."""
+
+    def progress(number: int) -> dict[str, Any]:
+        ends = [None, 5, 9, 9, 9, 9, 9, 9, 9, 9]  # the batch that comes again at a start says nothing, nor does one that lost records
+        offsets = [None if end is None else {"orders": {"0": end}} for end in ends]
+        source = {"startOffset": offsets[number], "endOffset": offsets[number + 1], "latestOffset": offsets[-1]}
+        event_time = {} if watermarks[number] is None else {"watermark": watermarks[number]}
+        return {"id": "q", "batchId": number, "numInputRows": int(number < 2), "sources": [source], "eventTime": event_time}
+
+    class Turning(Writer):
+        def start(self) -> Query:
+            query = super().start()
+            query.isActive, query.lastProgress = True, progress(0)
+            return query
+
+    class Filling(Clock):
+        def pause(self, seconds: float) -> None:
+            super().pause(seconds)
+            query = writer.queries[0]
+            query.lastProgress = progress(query.lastProgress["batchId"] + 1)
+            query.isActive = not query.is_stopped
+
+    writer, lines = Turning([None]), list[str]()
+    turning = runner(
+        tmp_path, {"f": lambda session: writer}, Filling(pauses_max=8), lines, until_caught_up=until_caught_up, bootstrap="127.0.0.1:1"
+    )
+    monkeypatch.setattr(turning._progress, "commit", lambda *_, **__: None)
+    with suppress(KeyboardInterrupt):
+        turning.run()
+    assert [word for line in lines for word in line.split("  ") if word.startswith("#")][-1] == last
+    assert (lines[-1] == "app-f  has caught up") == until_caught_up
+
+
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_a_sink_that_leaves_bad_rows_out_is_said_to_once(tmp_path: Path, is_ours: bool):
     """As of parquet: read_topic has taken them out of its rows, and nothing had written them or said so."""

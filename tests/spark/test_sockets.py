@@ -1,10 +1,13 @@
 """Where the Unix sockets of a session are, and where it has none."""
 
+import contextlib
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +15,7 @@ from tests.spark.test_executors import CLUSTERS
 
 import ottla
 from ottla.spark import sockets
-from ottla.spark.sockets import DIRECTORY, ENABLED, PATH_BYTES_MAX, socket_settings
+from ottla.spark.sockets import DIRECTORY, ENABLED, PATH_BYTES_MAX, keep_directory, socket_settings
 
 LONG = "d" * 100
 OF_A_LONG_DIRECTORY = """
@@ -81,3 +84,29 @@ def test_what_was_given_stays(given: dict[str, str]):
 def test_executors_elsewhere_have_no_directory_of_this_machine(master: str):
     """A container of YARN has its temporary directory below some 150 characters."""
     assert socket_settings(master, {}) == {}
+
+
+def test_a_directory_that_was_cleaned_away_is_made_again(fresh):
+    """A session had no way to its Python processes from then on: each batch failed, and each restart of its query."""
+    place = Path(socket_settings("local[1]", {})[DIRECTORY])
+    for _ in range(2):
+        with _descriptor(place) as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which systemd-tmpfiles asks for before it removes one
+        place.rmdir()
+        keep_directory()
+        assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    keep_directory()
+    place.rmdir()
+    place.write_text("of somebody else")
+    with pytest.raises(PermissionError, match="is not this user's directory any more"):
+        keep_directory()
+    place.unlink()
+
+
+@contextlib.contextmanager
+def _descriptor(directory: Path) -> Iterator[int]:
+    found = os.open(directory, os.O_RDONLY)
+    try:
+        yield found
+    finally:
+        os.close(found)

@@ -43,6 +43,7 @@ from ottla.spark.options import CHECKPOINT, invalid, is_mirrored, number_of
 from ottla.spark.restoring import restore
 from ottla.spark.row_slice import RowSlice
 from ottla.spark.rows import RowWriter, check_columns, columns_of, topic_of
+from ottla.spark.sockets import keep_directory
 from ottla.spark.transactional_delivery import TransactionalDelivery
 from ottla.spark.transactor import Transactor
 from ottla.types import Headers
@@ -280,6 +281,7 @@ class DriverSink:
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         """Commits the batch's rows and its offsets together, unless that was done before."""
+        keep_directory()
         check_columns(rows.schema, self._settings)
         session: Any = rows.sparkSession
         is_classic = hasattr(session, "_jsparkSession")

@@ -82,6 +82,19 @@ def progress_line(name: str, progress: Mapping[str, Any], age_s: float | None = 
     return f"{name}  #{progress['batchId']}  {rate}  {took}  {lag}{state}{bad}{late}"
 
 
+def is_at_rest(progress: Mapping[str, Any], watermark: str | None) -> bool:
+    """Returns whether nothing had come for the batch: no source had gone on, and the watermark is that of the batch before it."""
+    sources = progress.get("sources") or ()
+    is_still = all(source.get("startOffset") is not None and source["startOffset"] == source["endOffset"] for source in sources)
+    return bool(sources) and is_still and watermark_of(progress) == watermark
+
+
+def watermark_of(progress: Mapping[str, Any]) -> str | None:
+    """Returns the watermark that the batch had; None for a query without one."""
+    found: str | None = (progress.get("eventTime") or {}).get("watermark")
+    return found
+
+
 def late_rows_of(progress: Mapping[str, Any]) -> int:
     """Returns how many rows the batch's steps with state have dropped, since the watermark had passed them."""
     return sum(operator.get(LATE_ROWS) or 0 for operator in progress.get("stateOperators", ()))

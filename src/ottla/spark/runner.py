@@ -33,8 +33,9 @@ from ottla.spark.options import CHECKPOINT, DELIVERIES
 from ottla.spark.outputs import loop_text, loops_of
 from ottla.spark.pipelines import BOOTSTRAP, Made, made_by, name_of
 from ottla.spark.plans import streams_of
-from ottla.spark.progress import Progress, bad_rows_of, batches_after
+from ottla.spark.progress import Progress, bad_rows_of, batches_after, is_at_rest, watermark_of
 from ottla.spark.reading import AFTER_DELETION
+from ottla.spark.sockets import keep_directory
 from ottla.types import topic_name_problem
 
 BACKOFF_S_MAX: Final = 60
@@ -45,6 +46,9 @@ POLL_S: Final = 0.5
 IDLE: Final = ("Waiting for", "Getting offsets from")
 """The first words in the status of a Spark query that has nothing to do; a query that starts has the second for a moment, too."""
 IDLE_LOOKS: Final = 2
+RESTS_MIN: Final = 2
+"""After so many batches for which nothing had come, neither records nor time, a query has caught up. A state with timers or a TTL by the
+clock has Spark run such batches on and on."""
 STOP_S_MAX: Final = 5
 """How long a sink may go on to wait for brokers when its query is stopped."""
 FINAL: Final = ("StopError", "BatchTooLargeError", "DataLossError")
@@ -101,6 +105,8 @@ class RunningQuery:
     shown_batch: int = -1
     has_read: bool = False  # a record
     idle_looks: int = 0  # in which it had nothing to do, one after the other, before its first record
+    rests: int = 0  # batches for which nothing had come, one after the other
+    watermark: str | None = ""  # of its last batch; none has an empty one
     commits: bool = False  # the offsets, itself: its sink does
     is_exactly_once: bool = False
     is_ours: bool = False  # its sink, which writes bad rows to their topic
@@ -176,18 +182,18 @@ class Runner:
                     self._look(found)
                 self._pause(POLL_S)
         finally:
-            self._stop()
+            self._stop(self._queries)
         return not self._is_stopped
 
-    def _stop(self) -> None:
-        """Stops all queries. A batch that is being written is written, unless its sink has waited for too long by then."""
+    def _stop(self, queries: Sequence[RunningQuery]) -> None:
+        """Stops the queries. A batch that is being written is written, unless its sink has waited for too long by then."""
 
         def interrupt() -> None:
             for found in running:
                 if hasattr(found.sink, "interrupt"):
                     found.sink.interrupt()
 
-        running = [found for found in self._queries if found.query is not None]
+        running = [found for found in queries if found.query is not None]
         interrupting = threading.Timer(STOP_S_MAX, interrupt)
         interrupting.daemon = True
         interrupting.start()
@@ -211,6 +217,7 @@ class Runner:
         )  # fmt: skip
 
     def _start(self, found: RunningQuery) -> None:
+        keep_directory()
         name = name_of(self._app, found.function, found.index)
         location = f"{self._checkpoints}/{name}"
         made = self._made(found.function)
@@ -234,6 +241,7 @@ class Runner:
                 self._say(f"{name}  cannot be started")  # the error does not name it
             raise
         found.started_s, found.shown_batch = self._now_s(), -1
+        found.rests, found.watermark = 0, ""
         found.commits = name in made.apps
         found.is_ours = found.index in made.settings
         found.is_exactly_once = found.is_ours and made.settings[found.index].get("delivery", DELIVERIES[0]) == DELIVERIES[0]
@@ -257,6 +265,8 @@ class Runner:
         for progress in batches_after(found.shown_batch, found.query):
             found.shown_batch = progress["batchId"]
             found.has_read = found.has_read or progress.get("numInputRows") != 0
+            found.rests = found.rests + 1 if is_at_rest(progress, found.watermark) else 0
+            found.watermark = watermark_of(progress)
             if found.has_read:  # the first batches of an aggregate have no records; "waits" says as much
                 self._say(self._progress.line(name, progress))
             for text in taken(str(progress.get("id"))):
@@ -266,7 +276,9 @@ class Runner:
                 self._say(f"{name}  leaves bad rows out: to_topic and sink write them to the topic of bad_rows, and other sinks do not")
             if not found.commits:
                 self._progress.commit(name, progress, is_last=not is_active)
-        if is_active:
+        if is_active and self._until_caught_up and found.rests >= RESTS_MIN:
+            self._stop([found])
+        elif is_active:
             if not found.has_read and found.idle_looks < IDLE_LOOKS:
                 found.idle_looks = found.idle_looks + 1 if found.query.status["message"].startswith(IDLE) else 0
                 if found.idle_looks == IDLE_LOOKS:

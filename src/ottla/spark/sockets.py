@@ -4,6 +4,9 @@ Spark makes them in the temporary directory of the JVM. The path of a socket has
 directory takes no sockets, no session starts. Nor does Spark ask for the secret that a connection over TCP has to show. So a session
 on one machine has a directory that is the user's alone, in one where a socket can be made, and talks over TCP where there is none.
 
+What cleans temporary directories takes one away that was not used for days: Spark could not talk to its Python processes from then on. So
+it is locked, which systemd-tmpfiles respects, and made again before a batch, or the start of a query, that finds it gone.
+
 Executors elsewhere have temporary directories of their own, which the driver does not know: YARN's containers have some that are too long.
 """
 
@@ -11,9 +14,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,6 +34,7 @@ NAME: Final = f".{'0' * 36}.sock"
 """As long as the names that Spark gives to sockets."""
 _PLACES: Final = ("/tmp", "/var/tmp", "/dev/shm")
 _MADE: Final[dict[int, Path]] = {}  # by process: a forked one leaves that of its parent alone
+_LOCKS: Final[dict[int, int]] = {}  # descriptors of these directories
 
 
 def socket_settings(master: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -54,10 +60,36 @@ def _directory() -> Path | None:
             made = Path(tempfile.mkdtemp(prefix="ottla-spark-", dir=place))
             if _takes_sockets(made):
                 _MADE[os.getpid()] = made
+                _lock(made)
                 atexit.register(_remove, os.getpid(), made)
                 return made
             made.rmdir()
     return None
+
+
+def keep_directory() -> None:
+    """Makes this process's directory again where it is gone. PermissionError where another user has made one in its place."""
+    made = _MADE.get(os.getpid())
+    if made is None:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        found = made.lstat()
+        if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode):
+            raise PermissionError(f"{made}, where the sockets of Spark's processes were, is not this user's directory any more")
+        return
+    made.mkdir(mode=0o700)
+    _lock(made)
+
+
+def _lock(directory: Path) -> None:
+    """Locks the directory, shared, for as long as this process lives. Nothing depends on it."""
+    held = _LOCKS.pop(os.getpid(), None)
+    if held is not None:
+        os.close(held)
+    with contextlib.suppress(OSError):
+        held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        _LOCKS[os.getpid()] = held
+        fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 def _takes_sockets(directory: Path) -> bool:
