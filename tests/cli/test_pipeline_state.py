@@ -82,3 +82,25 @@ def test_what_a_terminal_would_obey_is_shown_as_escapes(bootstrap: str):
     shown = CliRunner().invoke(cli, ["pipeline", "state", "devices", "seen", "-B", bootstrap, "--json"])
     assert json.loads(shown.output)["items"] == [{"key": "device\n\x1b[2J7\x9b", "value": '{"n":1}\x1b]0;owned\x07'}]
     assert all(line.isprintable() for line in shown.output.splitlines())
+
+
+def test_a_key_that_has_moved_to_another_partition_has_its_later_value(bootstrap: str):
+    """A topic that got more partitions has its keys elsewhere from then on: what was polled last counted."""
+    with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        assert admin.create_partitions({TOPIC: 3}) == {TOPIC: None}
+        for partition, time_ms, key, value in (
+            (0, 1_000, b"moved", b"old"),
+            (0, 1_000, b"gone", b"old"),
+            (1, 2_000, b"moved", b"new"),
+            (1, 2_000, b"gone", None),
+            (2, 1_500, b"moved", b"between"),
+            (1, 9_000, b"stays", b"first"),
+            (1, 1_000, b"stays", b"last in its partition, whatever its time is"),
+        ):
+            producer.send_and_wait(TOPIC, value, key=key, partition=partition, timestamp_ms=time_ms)
+        found = newest_values(admin, TOPIC, bootstrap)
+    assert {key: found.get(key) for key in ("moved", "gone", "stays")} == {
+        "moved": "new",
+        "gone": None,
+        "stays": "last in its partition, whatever its time is",
+    }

@@ -165,6 +165,24 @@ def test_a_table_is_the_newest_value_of_each_key_and_follows_its_topic_beside_a_
     assert [json.loads(record.value) for record in written(topics, target)] == [{"id": "a", "name": "Anna"}, {"id": "c", "name": "Cleo"}]
 
 
+def test_a_table_has_the_later_value_of_a_key_that_has_moved_to_another_partition(spark, topics: Topics):
+    """A topic that got more partitions has its keys elsewhere from then on, at lower offsets: the value of before was taken."""
+    names = topics.create(3)
+    for partition, time_ms, key, value in (
+        (0, 1_000, b"b", b'{"name":"Bob"}'),
+        (0, 1_000, b"b", b'{"name":"Ben"}'),
+        (0, 1_000, b"a", b'{"name":"Ada"}'),
+        (1, 2_000, b"b", None),
+        (2, 3_000, b"a", b'{"name":"Anna"}'),
+        (1, 9_000, b"c", b'{"name":"Cyd"}'),
+        (1, 1_000, b"c", b'{"name":"Cleo"}'),
+    ):
+        with Producer(topics.bootstrap) as producer:
+            producer.send_and_wait(names, value, key=key, partition=partition, timestamp_ms=time_ms)
+    table = read_table(spark, names, "name string", key="id", bootstrap=topics.bootstrap)
+    assert sorted(map(tuple, table.collect())) == [("a", "Anna"), ("c", "Cleo")]
+
+
 def test_records_without_a_key_fail_a_table_or_are_left_out_of_it(spark, topics: Topics):
     names = topics.create()
     topics.produce(names, [(b"a", b'{"name":"Ada"}'), (None, None), (b"b", None), (None, b'{"name":"Nemo"}'), (b"a", b'{"name":"Anna"}')])

@@ -231,13 +231,14 @@ def state(app: str, store: str, key: str | None, bootstrap: str, output: str) ->
 def newest_values(admin: Admin, topic: str, bootstrap: str, now_s: Callable[[], float] = time.monotonic) -> dict[str, str]:
     """Returns the newest committed value of each key of the topic, as text. A batch that is being written is not waited for.
 
-    ClickException where nothing comes for half a minute, as when a broker dies meanwhile and no other leads.
+    Of a key in several partitions, as when the topic got more of them, it is that of the latest time. ClickException where nothing comes
+    for half a minute, as when a broker dies meanwhile and no other leads.
     """
     from ottla.sync import Consumer
     from ottla.types import TopicPartition
 
     partitions = [TopicPartition(topic, index) for index in admin.describe_topic(topic).partitions]
-    newest: dict[str, str] = {}
+    newest: dict[tuple[str, int], tuple[int, str | None]] = {}  # by key and partition, with the time
     with Consumer(bootstrap, **client_settings(auto_offset_reset="earliest", isolation_level="read_committed")) as consumer:
         ends = consumer.end_offsets(partitions)  # the first record of a transaction that is open ends what can be read
         consumer.assign(partitions)
@@ -252,10 +253,11 @@ def newest_values(admin: Admin, topic: str, bootstrap: str, now_s: Callable[[], 
                 raise click.ClickException(f"{text}, and the end is {ends[stuck]}; `ottla cluster health` says what is wrong")
             for record in consumer.poll(1000):
                 name = (record.key or b"").decode(errors="replace")
-                newest.pop(name, None)
-                if record.value is not None:
-                    newest[name] = record.value.decode(errors="replace")
-    return newest
+                value = None if record.value is None else record.value.decode(errors="replace")
+                newest[name, record.partition] = record.timestamp_ms, value
+    moments = {(name, time_ms, partition): value for (name, partition), (time_ms, value) in newest.items()}
+    last = {moment[0]: value for moment, value in sorted(moments.items())}
+    return {name: value for name, value in last.items() if value is not None}
 
 
 @pipeline.command()

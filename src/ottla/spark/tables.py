@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ottla.spark.registry_values import SchemasOf
 
-_COLUMNS: Final = "key binary, value binary, partition int, offset long"
+_COLUMNS: Final = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 _DEFAULTS: Final = {"kafka.isolation.level": "read_committed", "endingOffsets": "follow"}
 
 
@@ -31,6 +31,8 @@ def read_table(
 ) -> DataFrame:
     """Returns the newest committed value of each key of the topic, as a batch; keys whose newest record has no value are not in it.
 
+    Newest is the last one in its partition; of a key in several partitions, as when the topic got more, the one of the latest time.
+
     ``schema`` gives the columns, of JSON values or by a registry; ``key`` names one more, the record's key as text. Joined to a stream
     the table follows its topic: each batch has it as it is then. It is read from its first record on each time: it suits tables that
     are read in a moment. A value that does not fit fails the query, and so does a record without a key; ``without_key="skip"`` leaves such
@@ -45,9 +47,7 @@ def read_table(
     values = values_of(schema, topic)
     if key is not None and key in values.names:
         raise invalid(f"key={key}: the schema has a column of that name")
-    rows: Any = (
-        spark.read.format("ottla").options(**settings).schema("key binary, value binary, topic string, partition int, offset long").load()
-    )
+    rows: Any = spark.read.format("ottla").options(**settings).schema(_COLUMNS).load()
     place = F.concat(F.lit(f"topic {topic} partition "), F.col("partition"), F.lit(" offset "), F.col("offset"))
     if without_key == "skip":
         named = F.col("key")
@@ -55,7 +55,11 @@ def read_table(
     else:
         text = F.concat(place, F.lit(': a record of a table has no key; without_key="skip" of read_table leaves such records out'))
         named = F.when(F.col("key").isNull(), F.raise_error(text)).otherwise(F.col("key"))
-    newest = rows.groupBy(named.alias("key")).agg(F.max_by(F.struct("value", "partition", "offset"), F.col("offset")).alias("newest"))
+    # A key that has moved to another partition, as when the topic got more of them, has its offsets in the order of neither.
+    record = F.struct("value", "partition", "offset", "timestamp")
+    by_place = rows.groupBy(named.alias("key"), "partition").agg(F.max_by(record, F.col("offset")).alias("newest"))
+    moment = F.struct("newest.timestamp", "newest.partition")
+    newest = by_place.groupBy("key").agg(F.max_by("newest", moment).alias("newest"))
     there = newest.select("key", "newest.*").where("value is not null")
     parsed = there.select("key", "value", "partition", "offset", values.parsed(F.col("value")).alias("parsed"))
     is_bad = values.is_bad(F.col("value"), F.col("parsed"))
