@@ -159,3 +159,26 @@ def test_a_checkpoint_that_cannot_be_restored_names_the_command_that_resets_its_
     assert found.exit_code == 1
     assert f"To write from the start again: ottla pipeline reset sales --yes -B {bootstrap}" in found.output
     assert "group delete" not in found.output
+
+
+def test_a_checkpoint_that_cannot_be_restored_keeps_no_other_from_it(bootstrap: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one of its name, of a source that was deleted, ended the command before the others of the application."""
+    write_a_batch(bootstrap, home / "sales")
+    asked: list[str] = []
+
+    def restore(app: str, *_: object, **__: object) -> int:
+        asked.append(app)
+        if app == QUERY:
+            raise StopError(f"application {app!r}: the group was deleted")
+        return 7
+
+    async def create() -> None:
+        async with aio.Admin(bootstrap) as admin:
+            await admin.create_topics([aio.NewTopic("sales-zones-checkpoint", 1)])
+
+    asyncio.run(create())
+    monkeypatch.setattr("ottla.spark.restoring.restore", restore)
+    found = CliRunner().invoke(cli, ["pipeline", "restore", "sales", "-B", bootstrap, "--yes"])
+    assert (found.exit_code, asked) == (1, [QUERY, "sales-zones"])
+    assert f"{home}/sales/{QUERY}: left as it is: application '{QUERY}': the group was deleted" in found.output
+    assert f"{home}/sales/sales-zones: 7 files written from topic sales-zones-checkpoint" in found.output

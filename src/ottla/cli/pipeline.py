@@ -323,7 +323,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     They replace those that are there, such as ones from a backup.
 
     'ottla pipeline run' does it by itself for a checkpoint that is missing. Refused while APP runs on this machine; one that runs elsewhere
-    is stopped.
+    is stopped. A query whose topic does not have the batch that was written last is left as it is: exit code 1, after the others.
     """
     with needs_pyspark():
         from ottla.spark.driver_sink import producer_settings
@@ -341,6 +341,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
     if replaced and not yes:
         end_of_plan(f"would replace {', '.join(replaced)}")
     settings = {"kafka.client.id": "ottla-cli", **spark_options(), "kafka.bootstrap.servers": bootstrap}
+    is_whole = True
     with held(directory):
         for name, topic in topics.items():
             try:
@@ -348,8 +349,12 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
             except StopError as error:
                 reason, again, _ = str(error).partition(BEGIN_AGAIN)  # what follows is for programs that start a query themselves
                 way_out = f"{BEGIN_AGAIN}: {command_of('reset', app, data, bootstrap)}" if again else ""
-                raise click.ClickException(f"{reason}{way_out}") from None
-            click.echo(f"{directory / name}: {count or 'no'} files written from topic {topic}")
+                complain(f"{directory / name}: left as it is: {reason}{way_out}")
+                is_whole = False
+            else:
+                click.echo(f"{directory / name}: {count or 'no'} files written from topic {topic}")
+    if not is_whole:
+        sys.exit(1)
 
 
 def id_in(checkpoint: Path) -> str | None:
