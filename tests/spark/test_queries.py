@@ -17,11 +17,12 @@ from tests.waiting import eventually
 
 from ottla.cli.schema_types import MEANT, TYPES, schema_problem
 from ottla.cli.sql import sql
-from ottla.cli.sql_session import _say
+from ottla.cli.sql_session import _reason, _say
 from ottla.cli.sql_text import is_write, split, tables_of, words_of, wrong_start
 from ottla.errors import KafkaError
 from ottla.spark import defaults
 from ottla.spark.queries import follow, make_views, named_in, topics_like
+from ottla.spark.reading import AFTER_DELETION, GO_ON
 from ottla.spark.time_travel import AsOf, with_views
 from ottla.sync import Producer
 
@@ -303,6 +304,12 @@ def test_a_row_that_is_followed_has_nothing_that_a_terminal_obeys(capsys: pytest
     assert json.loads(line) == {"customer": value}
     assert line.isprintable()
     assert "ä" in line
+
+
+@pytest.mark.parametrize("way_out", [AFTER_DELETION, GO_ON])
+def test_a_loss_is_said_without_options_that_a_query_does_not_have(way_out: str):
+    text = f"[STREAM_FAILED] Traceback (most recent call last):\nottla.spark.reading.DataLossError: orders-0 no longer exists. {way_out}\n"
+    assert _reason(text) == "DataLossError: orders-0 no longer exists"
 
 
 def test_a_query_of_no_topic_is_refused_before_spark_starts_and_tables_are_shown_without_it(topics: Topics):

@@ -220,10 +220,13 @@ def _schema_hint(text: str, plain: Sequence[str]) -> str:
 
 
 def _reason(text: str) -> str:
-    """Returns why Spark has failed: the reason that its text quotes, else its first line."""
+    """Returns why Spark has failed: the reason that its text quotes, else its first line. Options that a pipeline has are left out."""
+    from ottla.spark.reading import AFTER_DELETION, GO_ON
     from ottla.spark.runner import reason_of
 
-    return ": ".join(reason_of(text)) if "Traceback (most recent call last)" in text else text.strip().partition("\n")[0].rstrip(";")
+    if "Traceback (most recent call last)" not in text:
+        return text.strip().partition("\n")[0].rstrip(";")
+    return ": ".join(reason_of(text)).removesuffix(f". {AFTER_DELETION}").removesuffix(f". {GO_ON}")
 
 
 def _wait(query: Any) -> None:
