@@ -293,7 +293,7 @@ def print_json(command: str, items: Sequence[Any]) -> None:
 def without_controls(text: str, *, form: str | None = None) -> str:
     """Returns the text with its control characters as escapes: the text is data of others, and a terminal would obey them.
 
-    Escapes are those of Python's texts; ``form`` is another one, for a character's number.
+    Escapes are as in Python; ``form`` is another one, for a character's number.
     """
     if text.isprintable():
         return text
