@@ -72,3 +72,11 @@ def test_what_the_server_of_accumulators_prints_is_in_the_file(log_file: Path):
     except EOFError:
         context._accumulatorServer.handle_error(None, ("127.0.0.1", 1))
     assert "EOFError: the JVM has ended" in log_file.read_text()
+
+
+def test_a_log_without_room_is_no_noise_either(log_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    """Where the disk was full each failed batch printed some 300 lines: the error, and that it could not be logged."""
+    keep_in(Path("/dev/full"))
+    logging.getLogger("py4j.clientserver").error("There was an exception")
+    ended(raised_in("py4j.clientserver"))
+    assert capsys.readouterr() == ("", "")

@@ -255,7 +255,7 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         if not lines and not is_javas and not type(error).__module__.startswith("pyspark."):
             raise
         if log_file is not None:
-            with log_file.open("a") as log:
+            with contextlib.suppress(OSError), log_file.open("a") as log:  # a full disk may be what the error is about
                 traceback.print_exc(file=log)
         text, cause = reason_of(str(error)).rstrip(";"), getattr(error, "_cause", None)
         if text.endswith(":") and cause is not None:

@@ -6,6 +6,7 @@ ends it. None of it is news: what a query has failed for, or that the JVM has en
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import threading
@@ -19,7 +20,7 @@ PACKAGES: Final = ("py4j", "pyspark")
 
 def keep_in(log_file: Path) -> None:
     """Lets these threads add to the file what they would say on stderr. Other threads, and other loggers, stay as they are."""
-    handler = logging.FileHandler(log_file, encoding="utf-8", delay=True)
+    handler = _QuietFile(log_file, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s driver %(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("py4j")
     for earlier in [found for found in logger.handlers if isinstance(found, logging.FileHandler)]:
@@ -41,8 +42,16 @@ def keep_in(log_file: Path) -> None:
         accumulators.handle_error = lambda *_: add(log_file, traceback.format_exc())
 
 
+class _QuietFile(logging.FileHandler):
+    """A file that leaves out what it has no room for: logging would print that on stderr, with another traceback."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
 def add(log_file: Path, text: str) -> None:
-    with log_file.open("a", encoding="utf-8") as log:
+    """Adds the text to the file, where there is room for it."""
+    with contextlib.suppress(OSError), log_file.open("a", encoding="utf-8") as log:
         log.write(text)
 
 
