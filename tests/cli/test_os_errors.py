@@ -36,6 +36,7 @@ def test_a_right_that_is_missing_names_the_owner_and_the_user(
     ("number", "end"),
     [
         (errno.EROFS, "it is mounted read-only"),
+        (errno.EROFS, "name another directory (`log.dirs` of a node, `--data` of a command);"),
         (errno.EADDRINUSE, "another process listens there, or an outgoing connection has the port"),
         (errno.EACCES, "a port below 1024 needs a right of root: take another one"),
         (errno.EADDRNOTAVAIL, "`listeners` has addresses of this machine, or 0.0.0.0"),

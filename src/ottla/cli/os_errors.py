@@ -20,7 +20,7 @@ _IN_USE: Final = (
 _NOT_HERE: Final = "; `listeners` has addresses of this machine, or 0.0.0.0 for all of them; `advertised.listeners` has what clients reach"
 _READ_ONLY: Final = (
     "; it is mounted read-only, or the system made it so after an error of the disk (`dmesg`): mount it writable, or name another "
-    "directory in log.dirs; a container or a unit may forbid writing there, too (`:ro`, ProtectSystem)"
+    "directory (`log.dirs` of a node, `--data` of a command); a container or a unit may forbid writing there, too (`:ro`, ProtectSystem)"
 )
 _PRIVILEGED: Final = "; a port below 1024 needs a right of root: take another one"
 
