@@ -216,7 +216,7 @@ def test_offsets_of_single_partitions_are_deleted_unless_a_member_reads_them() -
 
 
 def test_a_subscription_that_says_version_1_and_has_what_version_0_has_is_read() -> None:
-    """@platformatic/kafka writes it; Kafka reads version 0 alone, with which each other begins."""
+    """@platformatic/kafka writes it; Kafka reads version 0 alone, the start of each other."""
     written = subscription("orders")
     assert written[:2] == b"\x00\x00"
     assert subscribed_topics(b"\x00\x01" + written[2:]) == frozenset({"orders"})

@@ -52,14 +52,14 @@ class Member(Struct, frozen=True):
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """Returns the topics of a consumer's subscription; None when the bytes are of another kind, or too many to look into.
 
-    Like Kafka, it reads what version 0 has, with which each version begins: some clients say 1 and write 0.
+    Like Kafka, it reads what version 0 has, the start of each version: some clients say 1 and write 0.
     """
     subscription = decoded_subscription(metadata, highest=0)
     return None if subscription is None else frozenset(subscription.topics)
 
 
 def decoded_subscription(metadata: bytes, highest: int = _NEWEST) -> ConsumerProtocolSubscription | None:
-    """Returns the subscription, of which no more is read than the highest version has; None as of ``subscribed_topics``."""
+    """Returns the subscription, read as the highest version at most; None as of ``subscribed_topics``."""
     if not _VERSION_BYTES <= len(metadata) <= SUBSCRIPTION_BYTES_MAX:
         return None
     version = int.from_bytes(metadata[:_VERSION_BYTES], "big", signed=True)
