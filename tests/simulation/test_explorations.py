@@ -31,9 +31,9 @@ SOME_OF_EVERYTHING: Final = [len(POINTS) * (api % 3) + PER_API * api + PER_MOMEN
 SHARES: Final[Mapping[tuple[str, str], Sequence[int]]] = {
     ("alone", QUORUM): range(18),
     ("steps", QUORUM): range(200),
-    ("crowd", QUORUM): range(4),
-    ("leaders", QUORUM): range(4),
-    ("metadata", QUORUM): range(6),
+    ("crowd", QUORUM): range(2),
+    ("leaders", QUORUM): range(2),
+    ("metadata", QUORUM): range(3),
     ("replicated", QUORUM): range(6),
     ("following", QUORUM): range(6),
     ("replicated", ZOOKEEPER): range(4),
