@@ -1,4 +1,4 @@
-"""Fetching ahead: one request in flight to each broker, for the partitions that have nothing buffered.
+"""Fetching ahead: one request in flight to each broker, for all its partitions, once none of them has anything buffered.
 
 Partitions are fetched from their leaders, or from the replicas in the client's rack that these name (KIP-392).
 
@@ -124,22 +124,31 @@ class Fetcher:
         return min(held) - now_ms if held else NEVER_MS
 
     def start(self) -> None:
-        """Sends requests to brokers that have none in flight."""
+        """Sends requests to brokers that have none in flight, and nothing in the buffer that is still to be handed out.
+
+        A fetch of a broker's quiet partitions alone would wait there, and the next one of its busy partitions for its answer (KAFKA-17182).
+        """
         wanted: dict[int, dict[TopicPartition, int]] = {}  # and the version of the position that is asked for
+        buffered: set[int | None] = set()  # brokers of partitions whose records are still to be handed out
         needs_reset, needs_leader = False, False
         now_ms = self._cluster.world.clock.monotonic_ms()
         for partition in self._positions:
             state = self._positions.of(partition)
             if state.position is None:
                 needs_reset = needs_reset or state.seek_timestamp is not None
-            elif not state.is_paused and partition not in self._buffer and state.retry_ms <= now_ms:
+            elif not state.is_paused:
                 node = state.nearby(now_ms)
                 if node is None:
                     node = self._cluster.leader(partition)
-                if node is None:
-                    needs_leader = True
-                elif node not in self._in_flight:
-                    wanted.setdefault(node, {})[partition] = state.version
+                if partition in self._buffer:
+                    buffered.add(node)
+                elif state.retry_ms <= now_ms:
+                    if node is None:
+                        needs_leader = True
+                    elif node not in self._in_flight:
+                        wanted.setdefault(node, {})[partition] = state.version
+        for node in buffered.intersection(wanted):
+            wanted.pop(node)
         for node, versions in wanted.items():
             task = self._in_flight[node] = background(self._fetch(node, versions))
             task.add_done_callback(functools.partial(self._fetched, node))
