@@ -74,7 +74,7 @@ from ottla.client.commits import Committable
 from ottla.client.consumer_settings import ConsumerSettings
 from ottla.client.face import Face
 from ottla.client.failures import DeliveryError
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata, Offsets
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.meters import ConsumerMetrics, ProducerMetrics

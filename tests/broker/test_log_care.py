@@ -17,7 +17,7 @@ from ottla.broker.replicas.full_directories import PROBE_MS
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError

@@ -11,7 +11,7 @@ from ottla.client.buffer import ConsumerRecord
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings

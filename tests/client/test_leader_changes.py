@@ -12,6 +12,7 @@ from tests.client.simulated import KEY, consumer_of, create, fill, produce_answe
 
 from ottla.client.cluster import Cluster
 from ottla.client.cluster_metadata import PartitionMetadata
+from ottla.client.flights import Flight
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
@@ -323,7 +324,8 @@ def test_records_come_once_when_the_leader_changes_while_it_is_asked() -> None:
         await cluster.refresh({KEY.topic})
         leader = cluster.leader(KEY)
         assert leader is not None
-        await asyncio.gather(*(fetcher._fetch(leader, {KEY: state.version}) for _ in range(2)))
+        flights = [Flight(leader, {KEY: state.version}, 0, 500, is_brief=is_brief) for is_brief in (False, True)]
+        await asyncio.gather(*map(fetcher._fetch, flights))
         await fill(broker, 5, first=10)
         assert [record.offset for record in await take(consumer, 15)] == list(range(15))
         await consumer.close()

@@ -10,7 +10,7 @@ from tests.client.simulated import KEY, with_broker
 from ottla.client.buffer import ConsumerRecord
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings

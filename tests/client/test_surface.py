@@ -14,7 +14,7 @@ from tests.client.simulated import KEY, consumer_of, create, fill, take, with_br
 from ottla.client.admin import Admin
 from ottla.client.bootstrap import parse_bootstrap
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import ClusterSettings
 from ottla.client.other_settings import OTHER_SETTINGS

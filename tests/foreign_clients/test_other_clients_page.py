@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 from ottla import aio, sync
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.options import AdminSettings, ClusterSettings
 from ottla.client.other_methods import OTHER_METHODS

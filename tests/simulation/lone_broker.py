@@ -18,7 +18,7 @@ from tests.simulation.quorum_nodes import QuorumNode
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import KafkaError

@@ -13,7 +13,7 @@ from ottla.broker.node import Broker
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import KafkaError
 from ottla.messages.metadata import MetadataRequest, MetadataResponse

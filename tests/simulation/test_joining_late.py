@@ -14,7 +14,7 @@ from ottla.broker.homes.zookeeper.home import ZookeeperLife
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
 from ottla.types import TopicPartition

@@ -18,7 +18,7 @@ from tests.foreign_clients.wire import batch_of, produce_request
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.producer_settings import ProducerSettings
 from ottla.controller.features import ELR_VERSION
 from ottla.errors import ErrorCode

@@ -85,7 +85,7 @@ def _given() -> dict[str, str]:
     if not given:
         return {}
     from ottla.client.consumer_settings import ConsumerSettings
-    from ottla.client.fetcher import FetchSettings
+    from ottla.client.fetch_settings import FetchSettings
     from ottla.client.membership_settings import MembershipSettings
     from ottla.client.options import ClusterSettings
     from ottla.client.other_settings import OTHER_SETTINGS

@@ -109,7 +109,7 @@ def consume(
     from ottla.cli.offsets import Base, OffsetPoint, OffsetRange, parse_offsets
     from ottla.cli.record_format import RecordFormat, check_word
     from ottla.client.consumer_settings import ConsumerSettings
-    from ottla.client.fetcher import FetchSettings
+    from ottla.client.fetch_settings import FetchSettings
     from ottla.client.membership_settings import MembershipSettings
     from ottla.sync import Consumer
 

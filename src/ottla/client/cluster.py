@@ -43,6 +43,7 @@ _RIGHTS: Final = {
 # A broker answers the requests of one connection in their order. Those that it may hold back have connections of their own.
 MAIN_LANE: Final = ""
 FETCH_LANE: Final = "fetch"
+BRIEF_FETCH_LANE: Final = "brief-fetch"
 JOIN_LANE: Final = "join"
 TRANSACTION_LANE: Final = "transaction"
 

@@ -135,6 +135,10 @@ class ClientConnection:
         """How many requests await their answers."""
         return len(self._in_flight)
 
+    def suspect(self) -> None:
+        """Has other brokers asked first until this one answers: an answer is late."""
+        self._silent.add(self.address)
+
     def _retire_after(self, lifetime_ms: int) -> None:
         if lifetime_ms > 0:
             share = RETIRED_AT + RETIRED_WITHIN * self._world.random.random()

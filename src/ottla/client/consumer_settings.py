@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ottla.client.buffer import Deserializer
 from ottla.client.call_limit import DEFAULT_API_TIMEOUT_MS
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.membership_settings import MembershipSettings
 from ottla.client.settings import Settings, boolean, function, integer, text
 from ottla.errors import ErrorCode, KafkaError

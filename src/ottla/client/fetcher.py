@@ -1,4 +1,4 @@
-"""Fetching ahead: one request in flight to each broker, for all its partitions, once none of them has anything buffered.
+"""Fetching ahead: one request to each broker, for all its partitions, once none of them has anything buffered.
 
 Partitions are fetched from their leaders, or from the replicas in the client's rack that these name (KIP-392).
 
@@ -13,19 +13,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import repeat
 from typing import Final
 
 from ottla.client.absent_topics import AbsentTopics
 from ottla.client.background import background
 from ottla.client.buffer import AnyRecord, ConsumerRecord, FetchBuffer, Fetched
-from ottla.client.cluster import FETCH_LANE, Cluster
+from ottla.client.cluster import Cluster
 from ottla.client.fetch_request import by_partition, fetch_topics
+from ottla.client.fetch_settings import RESET_TIMESTAMPS, FetchSettings
+from ottla.client.flights import NEVER_MS, Flight, Flights
 from ottla.client.meters import ConsumerMeters
 from ottla.client.offset_lookup import Found, ask_leaders
 from ottla.client.positions import Positions
-from ottla.client.settings import Settings, boolean, choice, integer, text
 from ottla.client.usable import closed
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -33,32 +34,10 @@ from ottla.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, Pa
 from ottla.records.aborted import AbortedTransactions
 from ottla.records.batch import iterate_batches
 from ottla.records.iteration import read_columns
-from ottla.types import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_EPOCH, TopicPartition
+from ottla.types import NO_EPOCH, TopicPartition
 
 log = get_logger(__name__)
 application_log: Final = logging.getLogger("ottla.client")  # as in watch.py
-
-RESET_TIMESTAMPS: Final = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
-NEVER_MS: Final = 2**63
-
-
-@dataclass(frozen=True)
-class FetchSettings(Settings):
-    """Kafka's consumer configuration, by its names."""
-
-    fetch_min_bytes: int = integer(1)
-    fetch_max_wait_ms: int = integer(500)
-    fetch_max_bytes: int = integer(52_428_800)
-    max_partition_fetch_bytes: int = integer(1_048_576)
-    auto_offset_reset: str = choice("latest", (*RESET_TIMESTAMPS, "none"))
-    isolation_level: str = choice("read_uncommitted", ("read_uncommitted", "read_committed"))
-    check_crcs: bool = boolean(True)
-    client_rack: str = text("")
-
-    @property
-    def isolation_level_number(self) -> int:
-        """As requests have it."""
-        return 1 if self.isolation_level == "read_committed" else 0
 
 
 class Fetcher:
@@ -69,7 +48,8 @@ class Fetcher:
         self._settings = settings
         self._buffer = buffer
         self.meters = ConsumerMeters()
-        self._in_flight: dict[int, asyncio.Task[None]] = {}  # by the broker that is asked
+        self._flights = Flights(settings.fetch_max_wait_ms)
+        self._held_ms = NEVER_MS  # when a partition's next fetch no longer waits for another's answer, or an answer is late
         self._resetting: asyncio.Task[None] | None = None
         self._look_up_failures = 0  # one after the other
         self._news = asyncio.Event()
@@ -82,7 +62,7 @@ class Fetcher:
         self._news.set()
 
     async def close(self) -> None:
-        tasks = [*self._in_flight.values(), *([self._resetting] if self._resetting else [])]
+        tasks = [task for task in (*(flight.task for flight in self._flights), self._resetting) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -118,13 +98,13 @@ class Fetcher:
             raise closed()
 
     def _retry_in_ms(self) -> float:
-        """Returns the time until a failed partition is fetched again."""
+        """Returns the time until a partition that failed, or that another fetch holds up, is fetched again."""
         now_ms = self._cluster.world.clock.monotonic_ms()
         held = [state.retry_ms for state in map(self._positions.of, self._positions) if state.retry_ms > now_ms]
-        return min(held) - now_ms if held else NEVER_MS
+        return max(0, min((*held, self._held_ms)) - now_ms)
 
     def start(self) -> None:
-        """Sends requests to brokers that have none in flight, and nothing in the buffer that is still to be handed out.
+        """Sends what is due to brokers that have nothing in the buffer which is still to be handed out (``flights.py``).
 
         A fetch of a broker's quiet partitions alone would wait there, and the next one of its busy partitions for its answer (KAFKA-17182).
         """
@@ -132,6 +112,7 @@ class Fetcher:
         buffered: set[int | None] = set()  # brokers of partitions whose records are still to be handed out
         needs_reset, needs_leader = False, False
         now_ms = self._cluster.world.clock.monotonic_ms()
+        self._held_ms = NEVER_MS
         for partition in self._positions:
             state = self._positions.of(partition)
             if state.position is None:
@@ -143,21 +124,37 @@ class Fetcher:
                 if partition in self._buffer:
                     buffered.add(node)
                 elif state.retry_ms <= now_ms:
+                    due_ms = None if node is None else self._flights.due_ms(node, partition, state.version)
                     if node is None:
                         needs_leader = True
-                    elif node not in self._in_flight:
+                    elif due_ms is not None and due_ms <= now_ms:
                         wanted.setdefault(node, {})[partition] = state.version
-        for node in buffered.intersection(wanted):
-            wanted.pop(node)
+                    elif due_ms is not None:
+                        self._held_ms = min(self._held_ms, due_ms)
         for node, versions in wanted.items():
-            task = self._in_flight[node] = background(self._fetch(node, versions))
-            task.add_done_callback(functools.partial(self._fetched, node))
+            if node in buffered:
+                continue
+            flight = self._flights.depart(node, versions, now_ms)
+            flight.task = background(self._fetch(flight))
+            flight.task.add_done_callback(functools.partial(self._fetched, flight))
+        if self._resetting is None:
+            late = self._flights.late(now_ms)
+            needs_leader = needs_leader or len(late) > 0
+            for flight in late:
+                self._suspect(flight)
+        self._held_ms = min(self._held_ms, self._flights.late_ms(now_ms))
         if (needs_reset or needs_leader) and self._resetting is None:
             self._resetting = background(self._look_up(needs_leader))
             self._resetting.add_done_callback(self._looked_up)
 
-    def _fetched(self, node: int, task: asyncio.Task[None]) -> None:
-        self._in_flight.pop(node, None)
+    def _suspect(self, flight: Flight) -> None:
+        """Has others asked who leads: the broker does not answer. Partitions are fetched from the leader that they name meanwhile."""
+        connection = self._cluster.open_connection(flight.node, flight.lane)
+        if connection is not None:
+            connection.suspect()
+
+    def _fetched(self, flight: Flight, task: asyncio.Task[None]) -> None:
+        self._flights.land(flight)
         self._end(task)
 
     def _looked_up(self, task: asyncio.Task[None]) -> None:
@@ -173,19 +170,21 @@ class Fetcher:
                 self._problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, repr(error))
         self._news.set()
 
-    async def _fetch(self, node: int, versions: dict[TopicPartition, int]) -> None:
+    async def _fetch(self, flight: Flight) -> None:
+        node, versions = flight.node, flight.versions
         sent = {partition: self._cluster.leader_epoch(partition) for partition in versions}
         try:
-            connection = await self._cluster.connection(node, FETCH_LANE)
-            request = self._request([partition for partition in versions if self._is_as_asked(partition, versions)])
+            connection = await self._cluster.connection(node, flight.lane)
+            request = self._request([partition for partition in versions if self._is_as_asked(partition, versions)], flight.wait_ms)
             if request is None:
                 return
-            timeout_ms = self._cluster.request_timeout_ms + self._settings.fetch_max_wait_ms
+            timeout_ms = self._cluster.request_timeout_ms + flight.wait_ms
             response = await connection.ask(request, FetchResponse, timeout_ms=timeout_ms)
             if response.error_code:
                 raise KafkaError(response.error_code, "fetch")
         except KafkaError as error:
             self.meters.failed += 1
+            self._flights.recover(flight, versions)
             await self._recover(dict.fromkeys(versions, error), sent)
             return
         self.meters.fetches += 1
@@ -213,6 +212,8 @@ class Fetcher:
                 except DecodeError as error:
                     damage = self._damaged(node, partition, error)
         if problems:
+            self._flights.recover(flight, problems)
+            self._news.set()
             await self._recover(problems, sent)
         if damage is not None:
             raise damage
@@ -225,12 +226,12 @@ class Fetcher:
         text = f"{partition} at offset {state.position}, from broker {node}: {found.message}; that broker's copy is damaged"
         return KafkaError(found.code, f"{text} (docs/troubleshooting.md has what to do), and seek() reads what comes after it")
 
-    def _is_as_asked(self, partition: TopicPartition, versions: dict[TopicPartition, int]) -> bool:
+    def _is_as_asked(self, partition: TopicPartition, versions: Mapping[TopicPartition, int]) -> bool:
         """True when the partition is still assigned, and its position has not moved since the fetch was sent."""
         state = self._positions.get(partition)
         return state is not None and state.version == versions.get(partition)
 
-    def _request(self, partitions: list[TopicPartition]) -> FetchRequest | None:
+    def _request(self, partitions: list[TopicPartition], wait_ms: int) -> FetchRequest | None:
         """Returns the request; None when none of the partitions can be asked for."""
         positions = {partition: self._position_of(partition) for partition in partitions}
         settings = self._settings
@@ -239,7 +240,7 @@ class Fetcher:
         if not topics:
             return None
         return FetchRequest(
-            max_wait_ms=settings.fetch_max_wait_ms,
+            max_wait_ms=wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
             isolation_level=settings.isolation_level_number,

@@ -11,7 +11,7 @@ from typing import Final
 from ottla.client.background import background, end
 from ottla.client.cluster import Cluster
 from ottla.client.coordinator import LookUp
-from ottla.client.fetcher import RESET_TIMESTAMPS
+from ottla.client.fetch_settings import RESET_TIMESTAMPS
 from ottla.client.positions import Positions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition

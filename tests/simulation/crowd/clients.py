@@ -11,7 +11,7 @@ from tests.simulation.crowd.knowledge import AGED, KEPT, PARTITIONS, TABLE, TOPI
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.consumer import Consumer
 from ottla.client.consumer_settings import ConsumerSettings
-from ottla.client.fetcher import FetchSettings
+from ottla.client.fetch_settings import FetchSettings
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import KafkaError
