@@ -35,6 +35,19 @@ async def give(broker: SimBroker, leader: int, topic: str = "t", index: int = 0)
     return broker.broker.image.topics[topic].partitions[index].leader_epoch
 
 
+async def give_all(broker: SimBroker, leader: int, count: int, topic: str = "t") -> None:
+    """The first ``count`` partitions are led by ``leader``, by one image, and this broker has followed that."""
+    assert broker.broker is not None
+    replicas = [broker.broker.node_id, OTHER]
+
+    def decide(image: ClusterImage) -> Recorded:
+        topic_id = image.topics[topic].topic_id
+        changes = (PartitionChangeRecord(index, topic_id, isr=[leader], leader=leader, replicas=replicas) for index in range(count))
+        return Recorded(tuple(changes))
+
+    await broker.broker.controller.decide([decide])
+
+
 def own_id(broker: SimBroker) -> int:
     assert broker.broker is not None
     return broker.broker.node_id

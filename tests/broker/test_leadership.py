@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.broker.leaders import NOBODY, OTHER, OTHER_HOST, OTHER_PORT, add_other, give, own_id
+from tests.broker.leaders import NOBODY, OTHER, OTHER_HOST, OTHER_PORT, add_other, give, give_all, own_id
 from tests.broker.test_log_care import create, play, send
 from tests.quiet import silence
 
@@ -343,6 +343,26 @@ def test_a_fetch_that_waits_is_answered_when_the_leader_changes(leader: int) -> 
         assert fetched(answer).current_leader.leader_id == leader  # type: ignore[union-attr]
         assert fetched(answer).current_leader.leader_epoch == epoch  # type: ignore[union-attr]
         assert [end.node_id for end in answer.node_endpoints] == ([OTHER] if leader == OTHER else [])
+
+    play(act)
+
+
+def test_a_fetch_that_waits_is_answered_with_all_partitions_whose_leader_one_image_changes() -> None:
+    """A client goes on to the next leader with all of them, and not with the first, which others would have to wait for there."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t", 3)
+        await add_other(broker)
+        wanted = [FetchPartition(index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(3)]
+        request = FetchRequest(max_wait_ms=FOR_EVER_MS, min_bytes=1, topics=[FetchTopic("t", topic_id_of(broker), wanted)])
+        cluster = broker.client("fetching")
+        waiting = asyncio.ensure_future(cluster.ask(None, request, FetchResponse, timeout_ms=2 * FOR_EVER_MS))
+        while not partition_of(broker, 2).waiters:
+            await asyncio.sleep(0.01)
+        await give_all(broker, OTHER, 3)
+        [topic] = (await waiting).responses
+        assert [data.error_code for data in topic.partitions] == [Code.NOT_LEADER_OR_FOLLOWER] * 3
+        await cluster.close()
 
     play(act)
 

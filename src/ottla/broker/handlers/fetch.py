@@ -109,8 +109,14 @@ class ParkedFetch:
             self._complete()  # an append came, or a leader, while the last partitions were still being read
 
     def on_append(self, size_bytes: int) -> None:
+        """Answers once there is enough. Other changes are answered with all that come in this turn of the loop.
+
+        Partitions that one image gives to another leader are then asked for together, there.
+        """
         self._missing_bytes -= size_bytes
-        if size_bytes >= AT_ONCE or self._fetch.policy.is_enough(self._fetch, self._missing_bytes):
+        if size_bytes >= AT_ONCE:
+            self._complete_soon()
+        elif self._fetch.policy.is_enough(self._fetch, self._missing_bytes):
             self._complete()
 
     def on_leader_progress(self, partition: Partition, size_bytes: int) -> None:
@@ -118,7 +124,11 @@ class ParkedFetch:
         if size_bytes < AT_ONCE and self._fetch.policy.is_held_back(partition):
             return
         self._missing_bytes -= size_bytes
-        if self._missing_bytes <= 0 and not self._is_due:
+        if self._missing_bytes <= 0:
+            self._complete_soon()
+
+    def _complete_soon(self) -> None:
+        if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._complete)
 
