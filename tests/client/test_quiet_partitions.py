@@ -208,3 +208,37 @@ def test_another_leader_is_asked_for_when_a_broker_leaves_a_fetch_unanswered() -
         await consumer.close()
 
     with_broker(body)
+
+
+def test_the_leader_is_read_from_when_the_replica_that_it_named_does_not_answer() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 1)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(cluster)
+        fetches = 0
+
+        def alter(request: Request, response: Any) -> Response | Held | None:
+            nonlocal fetches
+            if isinstance(response, MetadataResponse):
+                [own] = response.brokers
+                response.brokers.append(MetadataResponseBroker(ELSEWHERE, own.host, own.port))
+                return response
+            if not isinstance(response, FetchResponse):
+                return None
+            fetches += 1
+            if fetches == 1:
+                response.responses[0].partitions[0].preferred_read_replica = ELSEWHERE
+                return response
+            return Held(25_000) if fetches == 2 else None
+
+        network.alter = alter
+        consumer.assign([KEY])
+        started = now()
+        assert [record.offset for record in await take(consumer, 1)] == [0]
+        assert fetches == 3
+        assert now() - started < (LATE_MS + BRIEF_MS) / 1000 + SOON
+        await consumer.close()
+
+    with_broker(body)

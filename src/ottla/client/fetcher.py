@@ -148,10 +148,12 @@ class Fetcher:
             self._resetting.add_done_callback(self._looked_up)
 
     def _suspect(self, flight: Flight) -> None:
-        """Has others asked who leads: the broker does not answer. Partitions are fetched from the leader that they name meanwhile."""
+        """Has others asked who leads: the broker does not answer. Partitions are fetched from the leaders that they name meanwhile."""
         connection = self._cluster.open_connection(flight.node, flight.lane)
         if connection is not None:
             connection.suspect()
+        for state in filter(None, map(self._positions.get, flight.versions)):
+            state.read_from_leader()
 
     def _fetched(self, flight: Flight, task: asyncio.Task[None]) -> None:
         self._flights.land(flight)
