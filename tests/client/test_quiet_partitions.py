@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
 
-from ottla.client.flights import BRIEF_MS, HELD_MS, LATE_MS
+from ottla.client.flights import BRIEF_MS, HELD_MS
+from ottla.client.late_answers import LATE_MS
 from ottla.errors import ErrorCode
 from ottla.messages.fetch import FetchRequest, FetchResponse
 from ottla.messages.metadata import MetadataResponse, MetadataResponseBroker

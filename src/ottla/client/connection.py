@@ -269,6 +269,10 @@ class ClientConnection:
         when = "" if self._was_answered else " before its first answer, as a listener does that wants TLS or a user (security.protocol)"
         self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection broke: {error or f'closed by the broker{when}'}"))
 
+    def give_up(self) -> None:
+        """Closes it, since the broker leaves requests unanswered that another one is to be asked now."""
+        self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self.address} did not answer, and another broker has its place by now"))
+
     def close(self) -> None:
         self._fail(KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was closed"))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from ottla.client.cluster import KEY_TYPE_GROUP, MAIN_LANE, Cluster
 from ottla.client.connection import ClientConnection
 from ottla.client.group_metadata import GroupMetadata, Place
+from ottla.client.late_answers import given_up_for_another
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
 from ottla.messages.offset_fetch import (
@@ -69,6 +71,17 @@ class Coordinator:
         if code in _LOOK_AGAIN:
             self._node_id = None
 
+    @contextmanager
+    def given_up_for_another(self, connection: ClientConnection) -> Iterator[None]:
+        """Ends the connection to the coordinator when it leaves unanswered what the block asks, and another broker is the coordinator."""
+        asked = self._node_id
+
+        async def has_another() -> bool:
+            return await self._cluster.coordinator(self.key, self._key_type) != asked
+
+        with given_up_for_another(self._cluster.world, connection, has_another):
+            yield
+
 
 class GroupCoordinator(Coordinator):
     def __init__(self, cluster: Cluster, group_id: str) -> None:
@@ -91,7 +104,8 @@ class GroupCoordinator(Coordinator):
         connection.require(type(request), version_min)
         try:
             timeout_ms = self._cluster.request_timeout_ms + extra_ms
-            return await connection.ask(request, response_type, timeout_ms=timeout_ms, version_max=version_max)
+            with self.given_up_for_another(connection):
+                return await connection.ask(request, response_type, timeout_ms=timeout_ms, version_max=version_max)
         except KafkaError as error:
             self.on_error(error.code)
             raise

@@ -6,6 +6,7 @@ from ottla.client.accumulator import ProducerBatch
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
 from ottla.client.enlistment import Enlistment
+from ottla.client.late_answers import given_up_for_another
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
 from ottla.messages.produce import (
@@ -57,7 +58,13 @@ async def exchange(
     if acks == 0:
         connection.send_unanswered(request)
         return {batch.partition: PartitionProduceResponse(base_offset=-1) for batch in batches}
-    response = await connection.ask(request, ProduceResponse, timeout_ms=cluster.request_timeout_ms, version_max=version_max)
+
+    async def has_another() -> bool:
+        await cluster.refresh(topics)
+        return all(_is_elsewhere(cluster, connection, batch) for batch in batches)
+
+    with given_up_for_another(cluster.world, connection, has_another):
+        response = await connection.ask(request, ProduceResponse, timeout_ms=cluster.request_timeout_ms, version_max=version_max)
     cluster.take_endpoints(response.node_endpoints)
     # The names are the request's: the metadata may have lost a topic while it was out.
     names = {topic.topic_id: topic.name for topic in topics.values()}
@@ -66,3 +73,11 @@ async def exchange(
         for topic in response.responses
         for answer in topic.partition_responses
     }
+
+
+def _is_elsewhere(cluster: Cluster, connection: ClientConnection, batch: ProducerBatch) -> bool:
+    """True when a newer leader of its partition than the one that was sent the batch is known, and is another broker."""
+    leader = cluster.leader(batch.partition)
+    if leader is None or cluster.leader_epoch(batch.partition) <= batch.sent_epoch:
+        return False
+    return cluster.open_connection(leader) is not connection

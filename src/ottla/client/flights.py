@@ -15,12 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from ottla.client.cluster import BRIEF_FETCH_LANE, FETCH_LANE
+from ottla.client.late_answers import AGAIN_MS, LATE_MS
 from ottla.types import TopicPartition
 
 HELD_MS: Final = 1_000
 BRIEF_MS: Final = 500
-LATE_MS: Final = 5_000
-"""A fetch that takes so much longer than it was to wait is late: its broker may hang, and others know whether another one leads."""
 NEVER_MS: Final = 2**63
 
 
@@ -96,10 +95,10 @@ class Flights:
     # Answers that are late
 
     def late(self, now_ms: int) -> list[Flight]:
-        """Returns the fetches whose answers are late; each of them again after LATE_MS."""
+        """Returns the fetches whose answers are late, for longer than they were to wait; each of them again after AGAIN_MS."""
         late = [flight for flight in self._asked() if flight.late_ms <= now_ms]
         for flight in late:
-            flight.late_ms = now_ms + LATE_MS
+            flight.late_ms = now_ms + AGAIN_MS
         return late
 
     def late_ms(self, now_ms: int) -> int:

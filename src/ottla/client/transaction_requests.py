@@ -98,7 +98,10 @@ class TransactionRequests:
             connection = await coordinator.connection(TRANSACTION_LANE if group_id is None else MAIN_LANE)
             connection.require(type(request), version_min)
             try:
-                return await connection.ask(request, response_type, timeout_ms=self._cluster.request_timeout_ms, version_max=version_max)
+                with coordinator.given_up_for_another(connection):
+                    return await connection.ask(
+                        request, response_type, timeout_ms=self._cluster.request_timeout_ms, version_max=version_max
+                    )
             except BaseException as error:
                 self._enlistment.on_lost()
                 on_lost()
