@@ -10,6 +10,7 @@ import pytest
 from ottla.client.cluster import Cluster
 from ottla.client.cluster_metadata import Node
 from ottla.client.head_start import HEAD_START_MS
+from ottla.client.late_answers import LATE_MS
 from ottla.errors import KafkaError
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
@@ -54,6 +55,20 @@ def test_a_question_that_a_broker_leaves_unanswered_is_asked_another() -> None:
         assert REQUEST_MS <= await took_ms(cluster, question(cluster)) < REQUEST_MS + HEAD_START_MS
         assert await took_ms(cluster, question(cluster)) < HEAD_START_MS, "the silent one is known to be"
         assert (await cluster.any_connection()).address == "two:9092"
+
+    with_two(body)
+
+
+def test_a_question_whose_answer_is_late_is_asked_another_and_the_connection_stays() -> None:
+    """What else was asked over it may be answered yet."""
+
+    async def body(cluster: Cluster, one: SimBroker, _: SimBroker) -> None:
+        cluster.request_timeout_ms = 30_000
+        before = await cluster.any_connection()
+        one.machine.pause_process()
+        assert LATE_MS <= await took_ms(cluster, question(cluster)) < LATE_MS + HEAD_START_MS
+        assert not before.is_closed
+        assert await took_ms(cluster, question(cluster)) < HEAD_START_MS
 
     with_two(body)
 

@@ -19,7 +19,7 @@ from ottla.client.cluster_metadata import Node, PartitionMetadata, TopicMetadata
 from ottla.client.connection import ClientConnection
 from ottla.client.head_start import first_of
 from ottla.client.out_of_reach import BrokerOutOfReach
-from ottla.client.questions import may_ask_another
+from ottla.client.questions import ask_any
 from ottla.client.security import ClientSecurity
 from ottla.client.usable import closed
 from ottla.client.watch import OnConnectivity, Outage, watch
@@ -197,17 +197,7 @@ class Cluster:
         wait_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
         if node_id is not None:
             return await (await self.connection(node_id)).ask(request, response_type, timeout_ms=wait_ms)
-        connection = await self.any_connection()
-        try:
-            return await connection.ask(request, response_type, timeout_ms=wait_ms)
-        except KafkaError as error:
-            if self.is_closed or not may_ask_another(request, error):
-                raise
-            problem = error
-        another = await self.any_connection()
-        if another.address == connection.address:  # no other broker can be reached
-            raise problem
-        return await another.ask(request, response_type, timeout_ms=wait_ms)
+        return await ask_any(self, request, response_type, timeout_ms=wait_ms)
 
     # Metadata
 
