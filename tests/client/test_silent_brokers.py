@@ -73,6 +73,20 @@ def test_a_question_whose_answer_is_late_is_asked_another_and_the_connection_sta
     with_two(body)
 
 
+def test_a_question_is_asked_of_each_broker_where_several_are_known_as_silent() -> None:
+    """While a follower hangs, leaders leave batches unanswered, too: the client cannot tell who hangs."""
+
+    async def body(cluster: Cluster, one: SimBroker, _: SimBroker) -> None:
+        cluster.request_timeout_ms = 30_000
+        for node_id in (1, 2):
+            (await cluster.connection(node_id)).suspect()
+        (await cluster.any_connection()).suspect()
+        one.machine.pause_process()
+        assert LATE_MS <= await took_ms(cluster, question(cluster)) < LATE_MS + HEAD_START_MS
+
+    with_two(body)
+
+
 def test_a_question_is_not_asked_twice_of_the_only_broker() -> None:
     async def body(cluster: Cluster, one: SimBroker, _: SimBroker) -> None:
         del cluster.nodes[2]

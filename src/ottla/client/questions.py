@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from typing import Final, Protocol, TypeVar
 
 from ottla.client.background import background
@@ -39,7 +40,7 @@ class Brokers(Protocol):
 
     is_closed: bool
 
-    async def any_connection(self) -> ClientConnection: ...
+    async def any_connection(self, asked: Container[str] = ()) -> ClientConnection: ...
 
 
 def may_ask_another(request: Request, error: KafkaError) -> bool:
@@ -52,28 +53,36 @@ def _is_question(request: Request) -> bool:
 
 
 async def ask_any(brokers: Brokers, request: Request, response_type: type[R], *, timeout_ms: int) -> R:
-    """Returns the answer of any broker. A question that one has not answered in LATE_MS, or cannot answer, is asked another."""
+    """Returns the answer of any broker. A question that one has not answered in LATE_MS, or cannot answer, is asked another.
+
+    Each is asked once, and the first answer counts. Connections stay open: their other requests may still be answered.
+    """
     connection = await brokers.any_connection()
     if not _is_question(request):
         return await connection.ask(request, response_type, timeout_ms=timeout_ms)
-    problem: KafkaError | None = None
-    asking = background(connection.ask(request, response_type, timeout_ms=timeout_ms))
+    asked: dict[str, asyncio.Task[R]] = {}
     try:
-        await asyncio.wait({asking}, timeout=LATE_MS / 1000)
-        if asking.done():
-            try:
-                return asking.result()
-            except KafkaError as error:
-                if brokers.is_closed or not may_ask_another(request, error):
-                    raise
-                problem = error
-        else:
-            connection.suspect()  # its other requests may still be answered: it stays open
-        another = await brokers.any_connection()
-        if another.address != connection.address:
-            return await another.ask(request, response_type, timeout_ms=timeout_ms)
-        if problem is not None:  # no other broker can be reached
-            raise problem
-        return await asking
+        while True:
+            is_another = connection.address not in asked
+            if is_another:
+                asked[connection.address] = background(connection.ask(request, response_type, timeout_ms=timeout_ms))
+            running = [task for task in asked.values() if not task.done()]
+            if not running:  # no other broker can be reached
+                return list(asked.values())[-1].result()
+            done, _ = await asyncio.wait(running, timeout=LATE_MS / 1000 if is_another else None, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if brokers.is_closed or not _has_failed(task, request):
+                    return task.result()
+            if not done:
+                connection.suspect()
+            connection = await brokers.any_connection(asked)
     finally:
-        asking.cancel()
+        for task in asked.values():
+            if not task.cancel() and not task.cancelled():
+                task.exception()
+
+
+def _has_failed(task: asyncio.Task[R], request: Request) -> bool:
+    """True when the broker has not answered the question, and another may."""
+    error = task.exception()
+    return isinstance(error, KafkaError) and may_ask_another(request, error)
