@@ -76,7 +76,7 @@ async def exchange(
 
 
 def _is_elsewhere(cluster: Cluster, connection: ClientConnection, batch: ProducerBatch) -> bool:
-    """True when a newer leader of its partition than the one that was sent the batch is known, and is another broker."""
+    """True when another broker is known to lead the partition, in a newer epoch than that in which the batch was sent."""
     leader = cluster.leader(batch.partition)
     if leader is None or cluster.leader_epoch(batch.partition) <= batch.sent_epoch:
         return False

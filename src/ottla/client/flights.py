@@ -44,7 +44,7 @@ class Flight:
 
 
 class Flights:
-    """At most two to each broker, beside those that recover."""
+    """The fetches of one consumer: at most two to each broker, beside those that recover."""
 
     def __init__(self, wait_ms: int) -> None:
         self._wait_ms = wait_ms

@@ -54,7 +54,7 @@ class _Late:
         try:
             has_another = await self._has_another()
         except KafkaError as error:
-            if not error.is_transient:  # there is nobody else: the request has the rest of its time
+            if not error.is_transient:  # no other can be asked: the request has the rest of its time
                 return
             has_another = False
         if has_another:
