@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from ottla.cli.ctrl_c import ONE_STOP_S, ctrl_c_in_pauses, stopped_by_sigterm
+from ottla.spark.link import breakable, broken_off_in, link_for
+from ottla.spark.registry import Registry
 
 
 def press() -> None:
@@ -39,17 +44,56 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_call_is_ended_before_a_ctrl_c_is_heard(asleep: list[float]) -> None:
-    with ctrl_c_in_pauses() as pause:
+    with ctrl_c_in_pauses() as pauses:
         assert not is_broken_off(press)
-        assert is_broken_off(lambda: pause(1))
+        assert is_broken_off(lambda: pauses.pause(1))
     assert not asleep, "the pause has not begun"
 
 
 def test_a_pause_ends_with_a_ctrl_c(asleep: list[float]) -> None:
-    with ctrl_c_in_pauses() as pause:
-        assert not is_broken_off(lambda: pause(1))
-        assert is_broken_off(lambda: pause(2))
+    with ctrl_c_in_pauses() as pauses:
+        assert not is_broken_off(lambda: pauses.pause(1))
+        assert is_broken_off(lambda: pauses.pause(2))
     assert asleep == [1, 2]
+
+
+def test_a_wait_for_others_than_the_jvm_ends_with_a_ctrl_c() -> None:
+    """``ottla pipeline run`` waited half a minute for a schema registry that was away, and then ended with the registry's error."""
+    with ctrl_c_in_pauses() as pauses, broken_off_in(pauses.breakable):
+        asked: list[float] = []
+
+        def pause(seconds: float) -> None:
+            asked.append(seconds)
+            press()
+
+        registry = Registry("http://127.0.0.1:9", pause=pause)
+        assert is_broken_off(lambda: registry.newest("orders-value"))
+        assert len(asked) == 1
+        assert is_broken_off(lambda: registry.newest("orders-value")), "one that came before is heard at once"
+        assert len(asked) == 1
+
+
+def test_a_wait_for_brokers_ends_with_a_ctrl_c() -> None:
+    async def wait() -> None:
+        threading.Timer(0.01, press).start()
+        await asyncio.sleep(60)
+
+    link = link_for({"kafka.bootstrap.servers": "127.0.0.1:9"})
+    with ctrl_c_in_pauses() as pauses, broken_off_in(pauses.breakable):
+        assert is_broken_off(lambda: link.run(wait()))
+
+
+def test_the_wait_of_another_thread_is_not_for_a_ctrl_c() -> None:
+    with ctrl_c_in_pauses() as pauses, broken_off_in(pauses.breakable):
+        press()
+
+        def wait() -> str:
+            with breakable():
+                return "waited"
+
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(wait).result() == "waited"
+        assert is_broken_off(wait)
 
 
 def test_a_second_ctrl_c_ends_whatever_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +107,8 @@ def test_a_second_ctrl_c_ends_whatever_does_not_end(monkeypatch: pytest.MonkeyPa
 def test_two_signals_at_once_are_one_stop_as_timeout_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
     times_s = iter([100.0, 100.2, 100.4])
     monkeypatch.setattr(time, "monotonic", lambda: next(times_s))
-    with ctrl_c_in_pauses() as pause:
-        assert is_broken_off(lambda: pause(2))
+    with ctrl_c_in_pauses() as pauses:
+        assert is_broken_off(lambda: pauses.pause(2))
         assert not is_broken_off(press), "the queries are being stopped by then"
         assert not is_broken_off(press)
 
@@ -78,9 +122,9 @@ def test_the_handler_that_was_there_is_there_again() -> None:
 
 def test_a_service_manager_stops_it_as_a_ctrl_c_does() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with ctrl_c_in_pauses() as pause:
+    with ctrl_c_in_pauses() as pauses:
         assert not is_broken_off(lambda: os.kill(os.getpid(), signal.SIGTERM))
-        assert is_broken_off(lambda: pause(1))
+        assert is_broken_off(lambda: pauses.pause(1))
     assert signal.getsignal(signal.SIGTERM) is before
 
 

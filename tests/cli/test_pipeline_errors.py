@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 import shlex
+import signal
 import socket
 from pathlib import Path
 from typing import Any
@@ -197,6 +199,25 @@ def test_a_refused_query_names_what_it_does_with_the_resource(
     result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "a.py"), "--data", str(tmp_path / "data"), *user])
     assert result.exit_code == 3, result.output
     assert f"`ottla acl allow User:gus {advice} --yes`" in said[0]
+
+
+def test_a_sigterm_while_spark_starts_ends_as_a_ctrl_c_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process was gone at once: the directory of its sockets stayed, and its JVM for some seconds."""
+    unheard: list[int] = []
+
+    def start(*arguments: object, **options: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("Spark has started")
+
+    monkeypatch.setattr("ottla.spark.defaults.session", start)
+    monkeypatch.setattr("ottla.cli.pipeline_runs.check_brokers", lambda bootstrap: None)
+    (tmp_path / "orders.py").write_text("")
+    before = signal.signal(signal.SIGTERM, lambda number, _: unheard.append(number))
+    try:
+        result = CliRunner().invoke(cli, ["pipeline", "run", str(tmp_path / "orders.py"), "--data", str(tmp_path / "data")])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (unheard, type(result.exception)) == ([], SystemExit), result.exception
 
 
 def test_brokers_are_asked_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

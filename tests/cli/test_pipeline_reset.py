@@ -16,6 +16,7 @@ from ottla.runtime.serve import BrokerThread
 from ottla.spark.checkpoint_topic import begin_again
 from ottla.spark.exactly_once import StopError
 from ottla.spark.marker import Marker
+from ottla.spark.options import invalid
 from ottla.types import TopicPartition
 
 QUERY = "sales-totals"
@@ -161,7 +162,10 @@ def test_a_checkpoint_that_cannot_be_restored_names_the_command_that_resets_its_
     assert "group delete" not in found.output
 
 
-def test_a_checkpoint_that_cannot_be_restored_keeps_no_other_from_it(bootstrap: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["stopped", "refused"])
+def test_a_checkpoint_that_cannot_be_restored_keeps_no_other_from_it(
+    bootstrap: str, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """The first one of its name, of a source that was deleted, ended the command before the others of the application."""
     write_a_batch(bootstrap, home / "sales")
     asked: list[str] = []
@@ -169,7 +173,8 @@ def test_a_checkpoint_that_cannot_be_restored_keeps_no_other_from_it(bootstrap: 
     def restore(app: str, *_: object, **__: object) -> int:
         asked.append(app)
         if app == QUERY:
-            raise StopError(f"application {app!r}: the group was deleted")
+            text = f"application {app!r}: the group was deleted"
+            raise StopError(text) if kind == "stopped" else invalid(text)
         return 7
 
     async def create() -> None:
@@ -180,5 +185,6 @@ def test_a_checkpoint_that_cannot_be_restored_keeps_no_other_from_it(bootstrap: 
     monkeypatch.setattr("ottla.spark.restoring.restore", restore)
     found = CliRunner().invoke(cli, ["pipeline", "restore", "sales", "-B", bootstrap, "--yes"])
     assert (found.exit_code, asked) == (1, [QUERY, "sales-zones"])
-    assert f"{home}/sales/{QUERY}: left as it is: application '{QUERY}': the group was deleted" in found.output
+    text = "" if kind == "stopped" else "INVALID_CONFIG: "
+    assert f"{home}/sales/{QUERY}: left as it is: {text}application '{QUERY}': the group was deleted" in found.output
     assert f"{home}/sales/sales-zones: 7 files written from topic sales-zones-checkpoint" in found.output

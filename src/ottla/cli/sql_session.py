@@ -17,7 +17,7 @@ import click
 from ottla.cli.client_settings import spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses
 from ottla.cli.output import print_rows, without_controls
-from ottla.cli.pipeline_runs import QUERY_LOGGERS
+from ottla.cli.pipeline_runs import DEAD_JVM, QUERY_LOGGERS, is_not_of_py4j
 from ottla.cli.sql_text import HELP, READS_ONLY, is_help, is_write, makes_view, tables_of, words_of, wrong_start
 
 if TYPE_CHECKING:
@@ -146,14 +146,16 @@ class SqlSession:
         """Returns Spark's session, which starts when it is first needed."""
         from ottla.runtime.java import JavaMissingError
         from ottla.spark.defaults import session, stop_session
+        from ottla.spark.noise import keep_in
 
         if self._spark is None:
-            directory = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="ottla-sql-"))
+            log_file = Path(self._closing.enter_context(tempfile.TemporaryDirectory(prefix="ottla-sql-"))) / "spark.log"
             try:
-                self._spark = session("ottla-sql", master=self._master, log_file=Path(directory) / "spark.log")
+                self._spark = session("ottla-sql", master=self._master, log_file=log_file)
             except JavaMissingError as error:
                 raise click.ClickException(str(error)) from None
             self._closing.callback(stop_session)
+            keep_in(log_file)
         return self._spark
 
     def _ask_registry(self, topics: Iterable[str]) -> None:
@@ -200,6 +202,9 @@ def _errors_of_spark(plain: Sequence[str]) -> Iterator[None]:
     """
     from pyspark.errors import PySparkException
 
+    from ottla.spark.defaults import is_of_a_dead_jvm
+
+    logging.getLogger().addFilter(is_not_of_py4j)
     for name in QUERY_LOGGERS:
         logging.getLogger(name).disabled = True
     try:
@@ -207,6 +212,10 @@ def _errors_of_spark(plain: Sequence[str]) -> Iterator[None]:
     except PySparkException as error:
         text = str(error)
         raise click.ClickException(_reason(text).rstrip() + _schema_hint(text, plain)) from None
+    except Exception as error:
+        if not is_of_a_dead_jvm(error):
+            raise
+        raise click.ClickException(DEAD_JVM) from None
 
 
 def _schema_hint(text: str, plain: Sequence[str]) -> str:
@@ -231,10 +240,10 @@ def _reason(text: str) -> str:
 
 def _wait(query: Any) -> None:
     """Waits until the query fails, or a Ctrl-C."""
-    with ctrl_c_in_pauses() as pause:
+    with ctrl_c_in_pauses() as pauses:
         try:
             while query.isActive:
-                pause(POLL_S)
+                pauses.pause(POLL_S)
             raise click.ClickException(_reason(str(query.exception())))
         finally:
             query.stop()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, TypeVar
 
 from ottla.client.admin import Admin
@@ -24,6 +25,25 @@ T = TypeVar("T")
 _WAITING: Final[dict[int, Future[Any]]] = {}  # by the thread that waits
 _INTERRUPTED: Final[set[int]] = set()
 _LINKS: Final[dict[tuple[int, str, str, int, int, SecuritySettings], Link]] = {}
+
+
+_BREAKABLE: Final[list[Callable[[], AbstractContextManager[None]]]] = []  # of the process's command, if it has one
+
+
+@contextmanager
+def broken_off_in(block: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Lets the main thread wait for others than the JVM in such a block, which a Ctrl-C breaks off."""
+    _BREAKABLE.append(block)
+    try:
+        yield
+    finally:
+        _BREAKABLE.remove(block)
+
+
+def breakable() -> AbstractContextManager[None]:
+    """Returns the block of a wait that a Ctrl-C may break off; nothing of the kind where the process has none, or on another thread."""
+    is_main = bool(_BREAKABLE) and threading.current_thread() is threading.main_thread()
+    return _BREAKABLE[-1]() if is_main else nullcontext()
 
 
 class WaitInterruptedError(RuntimeError):
@@ -88,7 +108,8 @@ class Link:
         try:
             if thread in _INTERRUPTED:  # looked at after the entry above, and changed before that is looked at
                 raise WaitInterruptedError
-            return future.result()
+            with breakable():
+                return future.result()
         except CancelledError:
             if thread in _INTERRUPTED:
                 raise WaitInterruptedError from None

@@ -43,7 +43,14 @@ def keep_in(log_file: Path) -> None:
 
 
 class _QuietFile(logging.FileHandler):
-    """A file that leaves out what it has no room for: logging would print that on stderr, with another traceback."""
+    """A file that leaves out what it has no room for: logging would print that on stderr, with another traceback.
+
+    So does one whose directory is gone, as after the end of a session.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         pass

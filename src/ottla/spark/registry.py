@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark.link import breakable
 
 TIMEOUT_S: Final = 10.0
 TRIES_S: Final = 30.0
@@ -153,11 +154,13 @@ class Registry:
         deadline_s = self._now_s() + TRIES_S
         while True:
             try:
-                return self._ask_once(path, body)
+                with breakable():
+                    return self._ask_once(path, body)
             except RegistryError as error:
                 if error.code != ErrorCode.NETWORK_EXCEPTION or self._now_s() >= deadline_s:
                     raise
-            self._pause(PAUSE_S)
+            with breakable():
+                self._pause(PAUSE_S)
 
     def _ask_once(self, path: str, body: Any) -> Any:
         data = None if body is None else json.dumps(body).encode()

@@ -35,7 +35,7 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
 
     There is nothing to do if the directory already has a checkpoint, unless the call ``replaces`` it, or if the topic has none. A
     checkpoint without one of the directories that the topic has files of is replaced, too: Spark would refuse it, or read from the start.
-    StopError when the topic's checkpoint is not that of the batch that was written last.
+    StopError when the topic's checkpoint is not that of the batch that was written last, or the topic no longer has all of it.
     """
     topic = CheckpointTopic(app, settings)
     if not replaces and (directory / "metadata").exists() and not _lacks_some(directory, topic):
@@ -50,6 +50,8 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
     try:
         count = topic.write_into(made)
         if count == 0:
+            if replaces and committed.marker is not None:
+                raise StopError(_incomplete(topic.name))
             return None
         _check_belongs(app, topic.name, made, committed)
         shutil.rmtree(directory, ignore_errors=True)
@@ -117,7 +119,15 @@ def _settled(app: str, link: Link, producer: ProducerSettings) -> Committed:
     return link.run(settle())
 
 
+def _incomplete(topic: str) -> str:
+    return (
+        f"topic {topic!r} does not have all of its checkpoint: records were deleted, as with another cleanup.policy. {begin_again(topic)}"
+    )
+
+
 def _check_belongs(app: str, topic: str, made: Path, committed: Committed) -> None:
+    if not (made / "metadata").exists() or not _has_files(made / "offsets"):
+        raise StopError(_incomplete(topic))
     query = json.loads((made / "metadata").read_text(encoding="utf-8"))["id"]
     batch = max(int(entry.name) for entry in (made / "offsets").iterdir() if entry.name.isdigit())
     marker = committed.marker

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +32,7 @@ JAVA_VERSION_MIN: Final = 25
 _WRITTEN_WITHIN_S: Final = 300
 _FLIGHTS: Final = 2_000
 LOG: Final = "spark.log"
+UNFINISHED: Final = "unfinished-"
 REASON_MAX: Final = 600
 
 
@@ -42,7 +48,10 @@ def write(java_home: Path) -> Path:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{java_home} {found}, and {way_out}")
     place = path(java_home)
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=place.parent) as directory:
+    for left in place.parent.glob(f"{UNFINISHED}*"):
+        if _is_left(left):
+            shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=place.parent) as directory, _locked(directory):
         unfinished, log = Path(directory, "start.aot"), Path(directory, "log")
         is_written = _run_apart(java_home, unfinished, log) and unfinished.exists()
         if not is_written:
@@ -50,6 +59,28 @@ def write(java_home: Path) -> Path:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{java_home} has written no file of what it had loaded: {said}")
         os.replace(unfinished, place)
     return place
+
+
+@contextlib.contextmanager
+def _locked(directory: str | Path) -> Iterator[None]:
+    """Locks the directory for as long as the block, or this process, lasts. BlockingIOError where another process has it."""
+    held = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(held)
+
+
+def _is_left(directory: Path) -> bool:
+    """Returns whether the process that has made the directory, of some 200 MB, was killed before it could remove it."""
+    try:
+        if time.time() - directory.stat().st_mtime < _WRITTEN_WITHIN_S:
+            return False  # it may be about to be locked
+        with _locked(directory):
+            return True
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def _reason(log: Path, jvms_log: Path) -> str:
