@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from pyspark.errors import ParseException
 from pyspark.sql import Row
 from pyspark.sql.types import StructType
+from tests.quiet import silence
 from tests.spark.conftest import Topics
 from tests.waiting import eventually
 
@@ -28,6 +29,12 @@ from ottla.spark.time_travel import AsOf, with_views
 from ottla.sync import Producer
 
 SCHEMA = "customer string, amount double"
+
+
+@pytest.fixture(autouse=True)
+def _quiet_broker() -> None:
+    """Lets the broker, in a thread of this process, log nothing: a line of its upkeep, a minute after its start, was what a command said."""
+    silence()
 
 
 def test_the_topics_of_a_query_are_those_whose_names_are_words_of_it():

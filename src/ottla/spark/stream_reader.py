@@ -34,6 +34,7 @@ from ottla.spark.offsets import (
     with_ids,
 )
 from ottla.spark.options import boolean, duration_ms, positive
+from ottla.spark.orphans import end_with_jvm
 from ottla.spark.planning import OffsetRanges, planned, ranges_between
 from ottla.spark.prefetch import SIMPLE, Prefetch
 from ottla.spark.reading import AFTER_DELETION, read_ranges, report_loss
@@ -78,6 +79,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _cluster(self) -> Lookup:
         if self._lookup is None:
             arrow_schema(self._schema)
+            end_with_jvm()
             self._lookup = Lookup(self._options)
         return self._lookup
 
