@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SECONDS_MAX = 60
+SECONDS_MAX = 20
 PARENT = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-m", "reader"], stdin=subprocess.PIPE)
@@ -19,7 +19,7 @@ from ottla.spark.orphans import end_with_jvm
 
 end_with_jvm("reader")
 print("reads", flush=True)
-time.sleep(600)
+time.sleep(90)
 """
 
 

@@ -33,7 +33,7 @@ SCHEMA = "customer string, amount double"
 
 @pytest.fixture(autouse=True)
 def _quiet_broker() -> None:
-    """Lets the broker, in a thread of this process, log nothing: a line of its upkeep, a minute after its start, was what a command said."""
+    """Lets the broker, in a thread of this process, log nothing: a line of its upkeep, a minute after its start, was a command's."""
     silence()
 
 
