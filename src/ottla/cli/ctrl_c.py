@@ -18,7 +18,7 @@ ONE_STOP_S: Final = 1
 
 
 class Pauses(NamedTuple):
-    """What a Ctrl-C or a SIGTERM may break off; one that came before breaks it off when it begins."""
+    """The pauses of a command that a Ctrl-C or a SIGTERM breaks off; one that came before does so at their start."""
 
     pause: Callable[[float], None]  # of so many seconds
     breakable: Callable[[], AbstractContextManager[None]]  # a block of the main thread that makes no call to a JVM
