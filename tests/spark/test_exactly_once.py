@@ -21,7 +21,7 @@ from ottla.types import TopicPartition
 A, B = TopicPartition("in", 0), TopicPartition("in", 1)
 AT_5 = {A: 5, B: 5}
 STOPPING = ("exactly_once.py", "checkpoint_topic.py", "restoring.py", "driver_sink.py", "stream_writer.py")
-SITES = 12
+SITES = 14
 """Places there that stop a query for good."""
 OTHER_REASONS = (
     "another producer has its transactional id, or the transaction was open for too long",
