@@ -55,6 +55,30 @@ def test_a_partition_that_is_handed_out_in_several_polls_is_fetched_again_at_onc
     with_broker(body)
 
 
+def test_a_partition_that_has_more_is_fetched_while_records_of_another_one_are_handed_out() -> None:
+    """By a fetch that does not wait, and without the quiet one."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=3)
+        for partition in (0, 2):
+            for first in (0, 10):  # each is a batch of some 150 bytes, and a fetch brings one
+                await fill(broker, 10, partition=partition, first=first)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(cluster, fetch_max_wait_ms=LONG_MS, max_partition_fetch_bytes=200)
+        consumer.assign([KEY, QUIET, TopicPartition("t", 2)])
+        offsets: dict[int, list[int]] = {0: [], 2: []}
+        for record in [record for _ in range(4) for record in await take(consumer, 10, max_records=10)]:
+            offsets[record.partition].append(record.offset)
+        assert offsets == {0: [*range(20)], 2: [*range(20)]}
+        assert asked(network)[:2] in ([[0, 1, 2], [0]], [[0, 1, 2], [2]])
+        assert [request.max_wait_ms for request in network.of(FetchRequest)[:2]] == [LONG_MS, 0]
+        assert asked(network)[-1] == [0, 1, 2]
+        await consumer.close()
+
+    with_broker(body)
+
+
 def test_the_next_fetch_is_on_its_way_while_the_last_records_are_handed_out() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)

@@ -104,9 +104,10 @@ class Fetcher:
         return max(0, min((*held, self._held_ms)) - now_ms)
 
     def start(self) -> None:
-        """Sends what is due to brokers that have nothing in the buffer which is still to be handed out (``flights.py``).
+        """Sends what is due to the brokers (``flights.py``).
 
         A fetch of a broker's quiet partitions alone would wait there, and the next one of its busy partitions for its answer (KAFKA-17182).
+        So while records of some are still to be handed out, those alone are fetched that are known to have more, without a wait.
         """
         wanted: dict[int, dict[TopicPartition, int]] = {}  # and the version of the position that is asked for
         buffered: set[int | None] = set()  # brokers of partitions whose records are still to be handed out
@@ -133,8 +134,10 @@ class Fetcher:
                         self._held_ms = min(self._held_ms, due_ms)
         for node, versions in wanted.items():
             if node in buffered:
-                continue
-            flight = self._flights.depart(node, versions, now_ms)
+                versions = {partition: version for partition, version in versions.items() if self._positions.of(partition).has_more}
+                if not versions:
+                    continue
+            flight = self._flights.depart(node, versions, now_ms, waits=node not in buffered)
             flight.task = background(self._fetch(flight))
             flight.task.add_done_callback(functools.partial(self._fetched, flight))
         if self._resetting is None:
@@ -209,6 +212,7 @@ class Fetcher:
             state.failures = state.retry_ms = 0
             if not data.error_code and data.diverging_epoch is None:
                 state.high_watermark = data.high_watermark
+                state.known_end = data.high_watermark if data.last_stable_offset < 0 else min(data.high_watermark, data.last_stable_offset)
                 try:
                     self._keep(partition, data, versions[partition])
                 except DecodeError as error:

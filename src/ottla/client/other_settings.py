@@ -115,7 +115,7 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "max_in_flight": "five batches of a partition are under way at most; idempotence keeps their order",
     "fetch_message_max_bytes": "set max_partition_fetch_bytes",
     "fetch_wait_max_ms": "set fetch_max_wait_ms",
-    "queued_min_messages": "one fetch to each leader is under way, for all its partitions, once nothing of them is buffered",
+    "queued_min_messages": "one fetch to each leader is under way, for partitions of which nothing is buffered",
     "queued_max_messages_kbytes": "set fetch_max_bytes",
     "enable_partition_eof": "compare position() with end_offsets()",
     "topic_metadata_refresh_interval_ms": "set metadata_max_age_ms",

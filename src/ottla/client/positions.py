@@ -55,8 +55,8 @@ def keyed(given: ByPartition[T]) -> dict[TopicPartition, T]:
 
 class PartitionPosition:
     __slots__ = (
-        "_nearby", "_versions", "failures", "fetched_epoch", "high_watermark", "is_paused", "leader_epoch", "position", "retry_ms",
-        "seek_timestamp", "version",
+        "_nearby", "_versions", "failures", "fetched_epoch", "high_watermark", "is_paused", "known_end", "leader_epoch", "position",
+        "retry_ms", "seek_timestamp", "version",
     )  # fmt: skip
 
     def __init__(self, versions: Iterator[int]) -> None:
@@ -68,9 +68,15 @@ class PartitionPosition:
         self.retry_ms = 0  # on the monotonic clock: it is not fetched before, nor is its position looked for
         self.is_paused = False
         self.high_watermark = -1  # as the broker last said
+        self.known_end = -1  # up to there it had records that may be read
         self.seek_timestamp: int | None = None  # a special timestamp (-1 end, -2 start) still to be looked up
         self.version = next(versions)  # what was fetched for another version is thrown away
         self._nearby = NOWHERE
+
+    @property
+    def has_more(self) -> bool:
+        """True when a fetch from the position on is known to find records."""
+        return self.position is not None and self.position < self.known_end
 
     def seek(self, offset: int) -> None:
         self.position, self.seek_timestamp = offset, None
