@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.broker.leaders import NOBODY, OTHER, OTHER_HOST, OTHER_PORT, add_other, give, give_all, own_id
+from tests.broker.principals import until
 from tests.broker.test_log_care import create, play, send
 from tests.quiet import silence
 
@@ -332,8 +333,7 @@ def test_a_fetch_that_waits_is_answered_when_the_leader_changes(leader: int) -> 
         await create(broker, "t")
         await add_other(broker)
         waiting = asyncio.ensure_future(fetch(broker, wait_ms=FOR_EVER_MS))
-        while not partition_of(broker).waiters:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(partition_of(broker).waiters))
         before = asyncio.get_running_loop().time()
         epoch = await give(broker, leader)
         answer = await waiting
@@ -357,8 +357,7 @@ def test_a_fetch_that_waits_is_answered_with_all_partitions_whose_leader_one_ima
         request = FetchRequest(max_wait_ms=FOR_EVER_MS, min_bytes=1, topics=[FetchTopic("t", topic_id_of(broker), wanted)])
         cluster = broker.client("fetching")
         waiting = asyncio.ensure_future(cluster.ask(None, request, FetchResponse, timeout_ms=2 * FOR_EVER_MS))
-        while not partition_of(broker, 2).waiters:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(partition_of(broker, 2).waiters))
         await give_all(broker, OTHER, 3)
         [topic] = (await waiting).responses
         assert [data.error_code for data in topic.partitions] == [Code.NOT_LEADER_OR_FOLLOWER] * 3
@@ -372,8 +371,7 @@ def test_a_fetch_of_an_older_epoch_that_waits_is_fenced_when_the_same_broker_lea
         await create(broker, "t")
         await add_other(broker)
         waiting = asyncio.ensure_future(fetch(broker, wait_ms=FOR_EVER_MS, epoch=0))
-        while not partition_of(broker).waiters:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(partition_of(broker).waiters))
         epoch = await give(broker, own_id(broker))
         answer = await waiting
         assert fetched(answer).error_code == Code.FENCED_LEADER_EPOCH

@@ -52,9 +52,12 @@ def test_a_request_has_its_limit() -> None:
 def test_what_the_end_of_the_process_breaks_off_is_no_failure() -> None:
     """On a slow disk a marker is still being written when the broker has stopped."""
 
+    async def unanswered() -> None:
+        await asyncio.get_running_loop().create_future()
+
     async def main() -> None:
         for note in (partial(_Results(1).note, [0]), _note_failure, note_end):
-            eager.run(asyncio.sleep(60), note)
+            eager.run(unanswered(), note)
 
     with structlog.testing.capture_logs() as events:
         asyncio.run(main())

@@ -114,7 +114,7 @@ def test_a_pre_vote_is_not_sent_to_a_voter_that_would_take_it_for_a_vote(version
     assert found == ([] if is_sent else [VoteAnswer(0, 7, -1, is_granted=True)])
 
 
-def test_what_was_asked_is_answered_though_the_session_of_its_connection_ends_meanwhile() -> None:
+def test_what_was_asked_is_answered_though_the_session_of_its_connection_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a change that is passed on to the controller: asked again, it would be made twice. What is asked later goes over another one."""
     given = {
         "listeners": "CLIENT://broker:9092",
@@ -131,6 +131,13 @@ def test_what_was_asked_is_answered_though_the_session_of_its_connection_ends_me
         broker = SimBroker(simulation, given)
         await broker.start()
         world = simulation.machine("here").boot()
+        retire, is_retired = PeerConnection.retire, asyncio.Event()
+
+        def noted(connection: PeerConnection) -> None:
+            retire(connection)
+            is_retired.set()
+
+        monkeypatch.setattr(PeerConnection, "retire", noted)
         introduction = Introduction(credentials=Credentials("PLAIN", "node", Secret("node-secret")))
         peers = Peers(introduction.over(world), CallerName("peer"), silence_ms_max=60_000)
         address = ("broker", PORT)
@@ -140,15 +147,16 @@ def test_what_was_asked_is_answered_though_the_session_of_its_connection_ends_me
         assert isinstance(made, CreateTopicsResponse)
         nothing_yet = FetchTopic("t", made.topics[0].topic_id, [FetchPartition(partition_max_bytes=1)])
         long = loop.create_task(peers.ask(address, FetchRequest(max_wait_ms=5000, min_bytes=1, topics=[nothing_yet])))
-        await asyncio.sleep(1.9)
+        await asyncio.wait_for(is_retired.wait(), 3)
         assert peers.is_connected(address)
         assert isinstance(await peers.ask(address, MetadataRequest([])), MetadataResponse)
         assert loop.time() - began < 3
         assert isinstance(await long, FetchResponse)
         assert loop.time() - began > 5
         assert not peers.is_connected(address), "both have ended before their sessions"
+        is_retired.clear()
         again = loop.create_task(peers.ask(address, FetchRequest(max_wait_ms=5000, min_bytes=1, topics=[nothing_yet])))
-        await asyncio.sleep(1.9)
+        await asyncio.wait_for(is_retired.wait(), 3)
         peers.drop(address)
         assert await again is None, "a connection that waits for answers is dropped as well"
         peers.close()

@@ -242,17 +242,24 @@ def test_what_one_coordinator_cannot_commit_keeps_nothing_from_being_listed(is_r
         stuck = {(GROUP_METADATA_TOPIC, partition_of("h", 2)), (TRANSACTION_STATE_TOPIC, partition_of("y", 2))}
         assert stuck == {(GROUP_METADATA_TOPIC, 1 - partition_of("g", 2)), (TRANSACTION_STATE_TOPIC, 1 - partition_of("x", 2))}
 
+        are_held = asyncio.Event()
+        waiting = set[tuple[str, int]]()
+
         async def held(written: Partition) -> None:
-            if (written.topic, written.index) not in stuck:
+            place = written.topic, written.index
+            if place not in stuck:
                 await flush(written)
-            elif is_refused:
+                return
+            waiting.add(place)
+            if waiting == stuck:
+                are_held.set()
+            if is_refused:
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-            else:
-                await asyncio.get_running_loop().create_future()
+            await asyncio.get_running_loop().create_future()
 
         monkeypatch.setattr(Partition, "flush_until_committed", held)
         committing = [asyncio.ensure_future(commit(other, range(1), "h")), asyncio.ensure_future(await_id(broker))]
-        await asyncio.sleep(0.1)
+        await asyncio.wait_for(are_held.wait(), 10)
         clock = broker_of(broker).world.clock
         began_ms = clock.monotonic_ms()
         assert sorted(group.group_id for group in await admin.list_groups()) == ["g", "h"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -75,8 +74,8 @@ def test_a_wait_for_others_than_the_jvm_ends_with_a_ctrl_c() -> None:
 
 def test_a_wait_for_brokers_ends_with_a_ctrl_c() -> None:
     async def wait() -> None:
-        threading.Timer(0.01, press).start()
-        await asyncio.sleep(60)
+        press()
+        await asyncio.wait_for(asyncio.get_running_loop().create_future(), 10)  # the limit is for a stop that is not heard
 
     link = link_for({"kafka.bootstrap.servers": "127.0.0.1:9"})
     with ctrl_c_in_pauses() as pauses, broken_off_in(pauses.breakable):

@@ -19,7 +19,7 @@ from ottla.spark.orphans import end_with_jvm
 
 end_with_jvm("reader")
 print("reads", flush=True)
-time.sleep(90)
+time.sleep(90)  # what it waits for; it outlasts the test, and ends by itself where that fails
 """
 
 
