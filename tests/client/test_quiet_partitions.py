@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
 
+from ottla.client.consumer import Consumer
 from ottla.client.flights import BRIEF_MS, HELD_MS
 from ottla.client.late_answers import LATE_MS
 from ottla.errors import ErrorCode
@@ -29,6 +30,12 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+def reader(broker: SimBroker, **settings: Any) -> tuple[Interference, Consumer]:
+    """A consumer whose fetches wait for long, and its network."""
+    cluster = broker.client("c")
+    return Interference(cluster), consumer_of(cluster, fetch_max_wait_ms=LONG_MS, **settings)
+
+
 def asked(network: Interference) -> list[list[int]]:
     """The partitions of each fetch, in order."""
     return [[partition.partition for topic in request.topics for partition in topic.partitions] for request in network.of(FetchRequest)]
@@ -40,9 +47,7 @@ def test_a_partition_that_is_handed_out_in_several_polls_is_fetched_again_at_onc
 
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)
-        cluster = broker.client("c")
-        network = Interference(cluster)
-        consumer = consumer_of(cluster, fetch_max_wait_ms=LONG_MS)
+        network, consumer = reader(broker)
         consumer.assign([KEY, QUIET])
         for turn in range(3):
             await fill(broker, 501, first=501 * turn)
@@ -63,9 +68,7 @@ def test_a_partition_that_has_more_is_fetched_while_records_of_another_one_are_h
         for partition in (0, 2):
             for first in (0, 10):  # each is a batch of some 150 bytes, and a fetch brings one
                 await fill(broker, 10, partition=partition, first=first)
-        cluster = broker.client("c")
-        network = Interference(cluster)
-        consumer = consumer_of(cluster, fetch_max_wait_ms=LONG_MS, max_partition_fetch_bytes=200)
+        network, consumer = reader(broker, max_partition_fetch_bytes=200)
         consumer.assign([KEY, QUIET, TopicPartition("t", 2)])
         offsets: dict[int, list[int]] = {0: [], 2: []}
         for record in [record for _ in range(4) for record in await take(consumer, 10, max_records=10)]:
@@ -83,9 +86,7 @@ def test_the_next_fetch_is_on_its_way_while_the_last_records_are_handed_out() ->
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)
         await fill(broker, 20)
-        cluster = broker.client("c")
-        network = Interference(cluster)
-        consumer = consumer_of(cluster, fetch_max_wait_ms=LONG_MS)
+        network, consumer = reader(broker)
         consumer.assign([KEY, QUIET])
         await take(consumer, 10, max_records=10)
         sent = len(network.of(FetchRequest))
@@ -121,9 +122,7 @@ def test_a_partition_that_comes_to_a_broker_waits_for_no_fetch_that_waits_there(
 
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)
-        cluster = broker.client("c")
-        network = Interference(cluster)
-        consumer = consumer_of(cluster, fetch_max_wait_ms=LONG_MS)
+        network, consumer = reader(broker)
         consumer.assign([QUIET])
         assert await consumer.poll(2_000) == []
         consumer.assign([KEY, QUIET])
@@ -143,9 +142,7 @@ def test_a_partition_that_comes_to_a_broker_waits_for_no_fetch_that_waits_there(
 def test_one_fetch_is_for_all_partitions_again_once_the_first_one_has_ended() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)
-        cluster = broker.client("c")
-        network = Interference(cluster)
-        consumer = consumer_of(cluster, fetch_max_wait_ms=LONG_MS)
+        network, consumer = reader(broker)
         consumer.assign([QUIET])
         assert await consumer.poll(100) == []
         consumer.assign([KEY, QUIET])
@@ -169,9 +166,7 @@ def test_a_partition_whose_fetch_has_failed_holds_none_of_the_others_back() -> N
 
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)
-        cluster = broker.client("c")
-        network = Interference(cluster)
-        consumer = consumer_of(cluster, fetch_max_wait_ms=LONG_MS)
+        network, consumer = reader(broker)
         consumer.assign([KEY, QUIET])
         await fill(broker, 1)
         await take(consumer, 1)

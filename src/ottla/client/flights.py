@@ -72,7 +72,7 @@ class Flights:
         return any(flight.node == node and partition in failed for flight, failed in self._recovering.items())
 
     def depart(self, node: int, versions: Mapping[TopicPartition, int], now_ms: int, *, waits: bool) -> Flight:
-        """Returns a new fetch, which is brief where another one is under way."""
+        """Returns a new fetch, which is brief where another one is under way. One that does not wait is answered with what is there."""
         flight = Flight(node, versions, now_ms, self._wait_ms if waits else 0, is_brief=node in self._whole)
         (self._brief if flight.is_brief else self._whole)[node] = flight
         return flight
