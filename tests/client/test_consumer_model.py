@@ -192,7 +192,7 @@ class World:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer", "both"])
-@settings(max_examples=max(45, settings().max_examples))
+@settings(max_examples=max(35, settings().max_examples))
 @given(st.integers(0, 2**32))
 @pytest.mark.slow
 def test_the_laws_of_a_group_hold_under_any_faults(protocol: str, seed: int) -> None:

@@ -25,8 +25,8 @@ from ottla.client.fetch_request import by_partition, fetch_topics
 from ottla.client.fetch_settings import RESET_TIMESTAMPS, FetchSettings
 from ottla.client.flights import NEVER_MS, Flight, Flights
 from ottla.client.meters import ConsumerMeters
-from ottla.client.offset_lookup import Found, ask_leaders
 from ottla.client.positions import Positions
+from ottla.client.resets import Resets
 from ottla.client.usable import closed
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -50,7 +50,8 @@ class Fetcher:
         self.meters = ConsumerMeters()
         self._flights = Flights(settings.fetch_max_wait_ms)
         self._held_ms = NEVER_MS  # when a partition's next fetch no longer waits for another's answer, or an answer is late
-        self._resetting: asyncio.Task[None] | None = None
+        self._resets = Resets(cluster, positions, settings.isolation_level_number, recover=self._recover, ended=self._end)
+        self._looking: asyncio.Task[None] | None = None  # for leaders
         self._look_up_failures = 0  # one after the other
         self._news = asyncio.Event()
         self._problem: KafkaError | None = None
@@ -62,7 +63,7 @@ class Fetcher:
         self._news.set()
 
     async def close(self) -> None:
-        tasks = [task for task in (*(flight.task for flight in self._flights), self._resetting) if task is not None]
+        tasks = [task for task in (*(flight.task for flight in self._flights), *self._resets, self._looking) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -111,13 +112,19 @@ class Fetcher:
         """
         wanted: dict[int, dict[TopicPartition, int]] = {}  # and the version of the position that is asked for
         buffered: set[int | None] = set()  # brokers of partitions whose records are still to be handed out
-        needs_reset, needs_leader = False, False
+        starting: dict[int, dict[TopicPartition, int]] = {}  # where their positions are to be: at the start or at the end
+        needs_leader = False
         now_ms = self._cluster.world.clock.monotonic_ms()
         self._held_ms = NEVER_MS
         for partition in self._positions:
             state = self._positions.of(partition)
             if state.position is None:
-                needs_reset = needs_reset or state.seek_timestamp is not None
+                if state.seek_timestamp is not None and state.retry_ms <= now_ms:
+                    leader = self._cluster.leader(partition)
+                    if leader is None:
+                        needs_leader = True
+                    else:
+                        starting.setdefault(leader, {})[partition] = state.seek_timestamp
             elif not state.is_paused:
                 node = state.nearby(now_ms)
                 if node is None:
@@ -140,15 +147,16 @@ class Fetcher:
             flight = self._flights.depart(node, versions, now_ms, waits=node not in buffered)
             flight.task = background(self._fetch(flight))
             flight.task.add_done_callback(functools.partial(self._fetched, flight))
-        if self._resetting is None:
+        self._resets.start(starting)
+        if self._looking is None:
             late = self._flights.late(now_ms)
             needs_leader = needs_leader or len(late) > 0
             for flight in late:
                 self._suspect(flight)
         self._held_ms = min(self._held_ms, self._flights.late_ms(now_ms))
-        if (needs_reset or needs_leader) and self._resetting is None:
-            self._resetting = background(self._look_up(needs_leader))
-            self._resetting.add_done_callback(self._looked_up)
+        if needs_leader and self._looking is None:
+            self._looking = background(self._look_up())
+            self._looking.add_done_callback(self._looked_up)
 
     def _suspect(self, flight: Flight) -> None:
         """Has others asked who leads: the broker does not answer. Partitions are fetched from the leaders that they name meanwhile."""
@@ -163,7 +171,7 @@ class Fetcher:
         self._end(task)
 
     def _looked_up(self, task: asyncio.Task[None]) -> None:
-        self._resetting = None
+        self._looking = None
         self._end(task)
 
     def _end(self, task: asyncio.Task[None]) -> None:
@@ -361,36 +369,21 @@ class Fetcher:
         """Returns the pause before the next try: none after the first failure, since newer metadata may have solved it."""
         return self._cluster.backoff.delay_ms(failures - 2, self._cluster.world) if failures > 1 else 0.0
 
-    async def _look_up(self, needs_leader: bool) -> None:
-        """Looks up leaders, and offsets for positions that are only known as the start or the end."""
+    async def _look_up(self) -> None:
+        """Looks up who leads the partitions."""
         topics = {partition.topic for partition in self._positions}
-        problems: list[KafkaError] = []
         if self._look_up_failures > 0:
             await asyncio.sleep(self._delay_ms(self._look_up_failures) / 1000)
+        self._look_up_failures += 1
         try:
-            if needs_leader or any(topic not in self._cluster.topics for topic in topics):
-                await self._cluster.refresh(topics)
-            for timestamp in RESET_TIMESTAMPS.values():
-                due = [partition for partition in self._positions if self._positions.of(partition).seek_timestamp == timestamp]
-                versions = {partition: self._positions.of(partition).version for partition in due}
-                found: Found = {}
-                if due:
-                    isolation_level = self._settings.isolation_level_number
-                    found, failed = await ask_leaders(self._cluster, dict.fromkeys(due, timestamp), isolation_level)
-                    problems += failed.values()
-                for partition, (offset, _, _) in found.items():
-                    state = self._positions.get(partition)
-                    if state is not None and state.version == versions[partition]:
-                        state.position, state.seek_timestamp = offset, None
+            await self._cluster.refresh(topics)
         except KafkaError as error:
-            problems.append(error)
-        is_led = all(self._cluster.leader(partition) is not None for partition in self._positions)
-        self._look_up_failures = 0 if is_led and not problems else self._look_up_failures + 1
-        if not is_led:
-            self._absent.look_for_partitions(self._positions)
-            refusal = self._absent.refusal(topics)
-            if refusal is not None:
-                raise refusal
-        for problem in problems:
-            if not problem.is_transient:
-                raise problem
+            if not error.is_transient:
+                raise
+        if all(self._cluster.leader(partition) is not None for partition in self._positions):
+            self._look_up_failures = 0
+            return
+        self._absent.look_for_partitions(self._positions)
+        refusal = self._absent.refusal(topics)
+        if refusal is not None:
+            raise refusal

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ottla.client.absent_topics import absence_of
 from ottla.client.cluster import Cluster
+from ottla.client.late_answers import given_up_for_another
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from ottla.types import TopicPartition
@@ -78,25 +79,51 @@ async def ask_leaders(
         else:
             by_leader.setdefault(leader, {})[partition] = timestamp
 
-    async def ask(leader: int, wanted: dict[TopicPartition, int]) -> None:
-        topics: dict[str, ListOffsetsTopic] = {}
-        for partition, timestamp in wanted.items():
-            topic = topics.setdefault(partition.topic, ListOffsetsTopic(partition.topic))
-            epoch = cluster.leader_epoch(partition)
-            topic.partitions.append(ListOffsetsPartition(partition.partition, current_leader_epoch=epoch, timestamp=timestamp))
-        request = ListOffsetsRequest(-1, isolation_level, list(topics.values()), cluster.request_timeout_ms)
-        try:
-            response = await cluster.ask(leader, request, ListOffsetsResponse)
-        except KafkaError as error:
-            problems.update(dict.fromkeys(wanted, error))
-            return
-        for answer in response.topics:
-            for result in answer.partitions:
-                partition = TopicPartition(answer.name, result.partition_index)
-                if result.error_code:
-                    problems[partition] = KafkaError(result.error_code, f"offsets of {partition}")
-                else:
-                    found[partition] = FoundOffset(result.offset, result.timestamp, result.leader_epoch)
+    for some, failed in await asyncio.gather(
+        *(ask_leader(cluster, leader, wanted, isolation_level) for leader, wanted in by_leader.items())
+    ):
+        found |= some
+        problems |= failed
+    return found, problems
 
-    await asyncio.gather(*(ask(leader, wanted) for leader, wanted in by_leader.items()))
+
+async def ask_leader(
+    cluster: Cluster, leader: int, times: dict[TopicPartition, int], isolation_level: int
+) -> tuple[Found, dict[TopicPartition, KafkaError]]:
+    """Returns what that broker has found, and why the others were not found.
+
+    NOT_LEADER_OR_FOLLOWER when it does not answer, and others lead all of the partitions by now.
+    """
+    topics: dict[str, ListOffsetsTopic] = {}
+    for partition, timestamp in times.items():
+        topic = topics.setdefault(partition.topic, ListOffsetsTopic(partition.topic))
+        epoch = cluster.leader_epoch(partition)
+        topic.partitions.append(ListOffsetsPartition(partition.partition, current_leader_epoch=epoch, timestamp=timestamp))
+    request = ListOffsetsRequest(-1, isolation_level, list(topics.values()), cluster.request_timeout_ms)
+
+    async def has_another() -> bool:
+        await cluster.refresh(topics)
+        return all(cluster.leader(partition) not in (None, leader) for partition in times)
+
+    try:
+        connection = await cluster.connection(leader)
+        with given_up_for_another(cluster.world, connection, has_another):
+            response = await connection.ask(request, ListOffsetsResponse, timeout_ms=cluster.request_timeout_ms)
+    except KafkaError as error:
+        problem = error
+        try:
+            if error.is_transient and await has_another():
+                problem = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, error.message)
+        except KafkaError:  # the first one says more
+            pass
+        return {}, dict.fromkeys(times, problem)
+    found: Found = {}
+    problems: dict[TopicPartition, KafkaError] = {}
+    for answer in response.topics:
+        for result in answer.partitions:
+            partition = TopicPartition(answer.name, result.partition_index)
+            if result.error_code:
+                problems[partition] = KafkaError(result.error_code, f"offsets of {partition}")
+            else:
+                found[partition] = FoundOffset(result.offset, result.timestamp, result.leader_epoch)
     return found, problems
