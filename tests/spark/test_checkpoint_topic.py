@@ -15,7 +15,7 @@ from tests.waiting import eventually
 
 from ottla.errors import KafkaError
 from ottla.spark.checkpoint import PlannedBatch
-from ottla.spark.checkpoint_topic import CONFIGS, SEGMENT_BYTES, CheckpointTopic
+from ottla.spark.checkpoint_topic import CONFIGS, SEGMENT_BYTES, CheckpointTopic, digest_of, headers_of, key_of
 from ottla.spark.driver_sink import DriverSink, app_of, producer_settings
 from ottla.spark.exactly_once import StopError
 from ottla.spark.restoring import absent_from, restore
@@ -232,6 +232,22 @@ def test_a_record_of_another_writer_leads_nowhere(query: Mirrored):
     shutil.rmtree(query.root)
     with pytest.raises(StopError, match="which is of no checkpoint"):
         query.prepare()
+
+
+@pytest.mark.parametrize("is_tombstone_gone", [False, True])
+def test_a_deleted_file_does_not_come_back_where_compaction_has_left_some_of_its_pieces(query: Mirrored, is_tombstone_gone: bool):
+    """As where the tombstones of its pieces are in two segments, and the newer one is not compacted yet: a snapshot without its start."""
+    query.run(0, 1, [b"0"], begin=0)
+    expected = query.files().keys() - {"commits/0"}
+    path = f"{STORE}/9.zip"
+    with Producer(query.topics.bootstrap) as producer:
+        name = f"to-{query.options['topic']}-checkpoint"
+        producer.send(name, b"end", key=key_of(path, 1), headers=headers_of(path, at=5, size=8, digest=digest_of(b"startend"))).result()
+        for index in (1,) if is_tombstone_gone else (0, 1):
+            producer.send(name, None, key=key_of(path, index)).result()
+    shutil.rmtree(query.root)
+    query.prepare()
+    assert query.files().keys() == expected
 
 
 def test_the_size_of_the_topic_is_bounded_by_its_live_records(own_broker: Callable[..., Topics], tmp_path: Path):

@@ -88,21 +88,29 @@ class CheckpointTopic:
         return {path: MirroredFile(newest[path].digest, count) for path, count in counts.items() if path in newest}
 
     def write_into(self, directory: Path) -> int:
-        """Writes the topic's files into the directory, and returns how many. StopError when one of them is not complete."""
+        """Writes the topic's files into the directory, and returns how many. StopError when one of them is not complete.
+
+        Compaction may remove the first piece of a deleted file before the others: what is left of that file is deleted at the end.
+        """
         newest: dict[str, Piece] = {}
+        written: set[Path] = set()
         for piece in self._pieces(with_content=True):
             known = newest.pop(piece.key, None)
             if not piece.file:
                 if known is not None and known.at == 0:
                     (directory / known.file).unlink()
+                    written.remove(directory / known.file)
                 continue
             newest[piece.key] = Piece(piece.key, piece.file, piece.at, piece.size, piece.digest)
             path = directory / _checked_path(self.name, piece.file)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("r+b" if path.exists() else "w+b") as file:
+            with path.open("r+b" if path in written else "w+b") as file:
                 file.seek(piece.at)
                 file.write(piece.content)
+            written.add(path)
         found = [piece for key, piece in newest.items() if piece.file == key]
+        for path in written - {directory / piece.file for piece in found}:
+            path.unlink()
         for piece in found:
             path = directory / piece.file
             with path.open("r+b") as file:
