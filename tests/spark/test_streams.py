@@ -97,6 +97,24 @@ def test_bad_rows_of_an_aggregate_are_written_at_least_once_too_and_counted_by_t
         assert {place.topic: found.offset for place, found in admin.committed_offsets("often").items()} == {orders: 4}
 
 
+def test_bad_rows_of_transactions_that_are_open_or_aborted_are_written_where_the_stream_reads_these(spark, topics: Topics, tmp_path: Path):
+    """They were left out of the rows, and looked for among the committed ones: lost, or waited for until the transaction ended."""
+    orders, copy, letters = topics.create(), topics.create(), topics.create()
+    options = {"kafka.isolation.level": "read_uncommitted", "kafkaConsumer.pollTimeoutMs": "1000"}
+    frame = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap, options=options)
+    with Producer(topics.bootstrap, transactional_id="open") as producer:
+        producer.init_transactions()
+        for value in (b"aborted", b"open"):
+            producer.begin_transaction()
+            producer.send(orders, value).result()
+            producer.send(orders, b'{"id":"a","amount":1}').result()
+            if value == b"aborted":
+                producer.abort_transaction()
+        run(to_topic(frame, copy, key="id", bootstrap=topics.bootstrap, app="dirty"), tmp_path)
+    assert [record.value for record in written(topics, letters)] == [b"aborted", b"open"]
+    assert len(written(topics, copy)) == 2
+
+
 def test_a_sink_of_sparks_that_leaves_bad_rows_out_is_warned_of(spark, topics: Topics, tmp_path: Path):
     """They are not in the rows of read_topic, and nothing had said that they are nowhere else either."""
     orders, letters = topics.create(), topics.create()

@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from ottla.spark.registry_values import RegistryValues
     from ottla.spark.values import Json
 
-_KEPT: Final = ("kafka.bootstrap.servers", "kafka.client.id", "kafka.request.timeout.ms", "kafkaConsumer.pollTimeoutMs", "failOnDataLoss")
+_KEPT: Final = (
+    "kafka.bootstrap.servers",
+    "kafka.client.id",
+    "kafka.request.timeout.ms",
+    "kafka.isolation.level",
+    "kafka.check.crcs",
+    "kafkaConsumer.pollTimeoutMs",
+    "failOnDataLoss",
+)
 _SOURCES: Final[dict[str, BadRows]] = {}
 _SINKS: Final = frozenset({"ForeachBatchSink", "MemorySink", "ConsoleTable$", "NoopTable$"})
 """Spark's classes of sinks that may write bad rows, or that are for a look at a stream."""
@@ -125,7 +133,6 @@ def _read(session: Any, bad: BadRows, before: Mapping[str, Any], after: Mapping[
         "assign": json.dumps({topic: [int(index) for index in by_index] for topic, by_index in as_json(end).items()}),
         "startingOffsets": json.dumps(as_json(start)),
         "endingOffsets": json.dumps(as_json(end)),
-        "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
     }
     rows: DataFrame = session.read.format("ottla").options(**options).load()
