@@ -104,6 +104,20 @@ def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
         run(file, "def totals():\n    raise ConnectionRefusedError('away')\n", log_file)
 
 
+def test_a_jvm_that_has_ended_while_the_files_code_calls_it_is_named_and_not_the_code(tmp_path: Path) -> None:
+    """It was ORDERS.PY:3: [Errno 111] Connection refused, as if the file called a service of its own that is away."""
+    file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    calls = "from py4j.clientserver import ClientServer, JavaParameters, PythonParameters\ndef totals():\n"
+    calls += f"    ClientServer(JavaParameters(port={port}), PythonParameters(port=0)).jvm.java.lang.System.nanoTime()\n"
+    with pytest.raises(click.ClickException, match="^Spark's JVM has ended"):
+        run(file, calls, log_file)
+    with pytest.raises(click.ClickException, match=r"orders.py:2: FileNotFoundError: \[Errno 2\] No such file"):
+        run(file, "def totals():\n    open('/there/is/none')\n", log_file)
+
+
 @pytest.mark.parametrize("where", ["default", "given"])
 @pytest.mark.parametrize(
     ("is_well", "cannot_continue", "is_to_be_reset", "code"),

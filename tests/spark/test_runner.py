@@ -19,7 +19,7 @@ from ottla.spark.exactly_once import Batch, StopError, is_written
 from ottla.spark.marker import Committed, Marker
 from ottla.spark.pipelines import attached, check_source, is_query_of, made_by, name_of, pipeline, pipelines_of, running
 from ottla.spark.reading import AFTER_DELETION, DataLossError, report_loss
-from ottla.spark.runner import MADE_AGAIN, REFUSALS, Runner, place_of, reason_of
+from ottla.spark.runner import CHANGED_STATE_WAY_OUT, MADE_AGAIN, REFUSALS, Runner, place_of, reason_of
 from ottla.spark.writer import sink
 from ottla.sync import Admin
 from ottla.types import TopicPartition
@@ -240,6 +240,8 @@ def test_a_query_whose_only_topic_was_deleted_is_not_advised_to_go_on(tmp_path: 
     [
         "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
         "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+        "STATE_STORE_COLUMN_FAMILY_SCHEMA_INCOMPATIBLE",
+        "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
         "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
     ],
 )
@@ -251,6 +253,23 @@ def test_a_query_whose_state_is_not_that_of_its_checkpoint_is_not_started_again(
     assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
     assert said[-1].startswith(f"app-one  stopped, and is not started again: [{error}] Provided value schema")
     assert said[-1].endswith("Run the file as it was, or this one beside it as another application, with --app.")
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "now"),
+    [
+        ("VARIABLE_TYPE_CHANGE] Cannot change s", "ValueState", "ListState"),
+        ("CONFIG_AFTER_RESTART] Cannot change timeMode", "None", "EventTime"),
+    ],
+)
+def test_a_processor_whose_state_or_time_is_of_another_kind_by_now_is_not_started_again(tmp_path: Path, error: str, before: str, now: str):
+    """It was, for ever; and Spark's advice, a new checkpoint, would have stopped the query."""
+    text = f"[STATE_STORE_INVALID_{error} to {now} between restarts. Please set it to {before}"
+    writer, said = Writer([f"{text}, or restart with a new checkpoint directory. SQLSTATE: 42K06\nmore"]), list[str]()
+    found = runner(tmp_path, {"one": lambda session: writer}, Clock(), said)
+    assert not found.run()
+    assert (len(writer.queries), found.cannot_continue, found.is_to_be_reset) == (1, True, True)
+    assert said[-1] == f"app-one  stopped, and is not started again: {text}. {CHANGED_STATE_WAY_OUT}"
 
 
 @pytest.mark.parametrize("is_in_topic", [True, False])

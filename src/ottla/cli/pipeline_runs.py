@@ -34,6 +34,8 @@ BROKERS_MS_MAX: Final = 10_000
 QUERY_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Spark's, which have an error's whole text as one line of JSON."""
 DEAD_JVM: Final = "Spark's JVM has ended, as when it is killed for its memory"
+_CLASS_OF_SPARKS: Final = re.compile(r"\[[A-Z]{2}")
+"""The start of the text of an error that names its class; [Errno 2] is the start of another one."""
 SET_BY_COMMAND: Final = frozenset(
     {"spark.master", "spark.app.name", "spark.submit.deployMode", "spark.pyspark.python", "spark.pyspark.driver.python"}
 )
@@ -248,10 +250,11 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         raise
     except Exception as error:
         frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        is_of_spark = not frames or Path(frames[-1][0]).parent.name == "py4j"  # a call of the file's code to the JVM, and not to others
         if isinstance(error, SyntaxError):
             frames.append((error.filename or "", error.lineno))
         lines = [line for name, line in frames if Path(name).absolute() == file.absolute()]
-        if not lines and log_file is not None and is_of_a_dead_jvm(error):
+        if (is_of_spark or not lines) and log_file is not None and is_of_a_dead_jvm(error):
             raise click.ClickException(f"{DEAD_JVM}; {log_file} may say why") from None
         is_javas = type(error).__name__ == "Py4JJavaError"  # which PySpark has no class for
         if not lines and not is_javas and not type(error).__module__.startswith("pyspark."):
@@ -262,7 +265,7 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         text, cause = reason_of(str(error)).rstrip(";"), getattr(error, "_cause", None)
         if text.endswith(":") and cause is not None:
             text = reason_of(str(cause))  # Spark says where it was, and leaves the reason to the error below
-        named = text if is_javas or text.startswith("[") else f"{type(error).__name__}: {text}"  # these start with the name of a class
+        named = text if is_javas or _CLASS_OF_SPARKS.match(text) else f"{type(error).__name__}: {text}"  # these start with the name of a class
         where = f"{file}:{lines[-1]}" if lines else f"{file}: Spark refuses to start a query"
         notes = [note for note in getattr(error, "__notes__", ()) if note != text]
         raise click.ClickException("; ".join([f"{where}: {named}", *notes])) from None

@@ -65,9 +65,12 @@ REFUSALS: Final = frozenset(
 )
 """What brokers answer to a user until an administrator has changed what the user may do, or the user logs in otherwise."""
 CHANGED_STATE: Final = re.compile(
-    r"\[(STATE_STORE_(KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_SCHEMA_\w+|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)\b"
+    r"\[(STATE_STORE_\w*SCHEMA_\w+|STATE_STORE_INVALID_(VARIABLE_TYPE_CHANGE|CONFIG_AFTER_RESTART)"
+    r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)\]"
 )
-"""Spark's refusals of a checkpoint whose state has other types, or is of other steps."""
+"""Spark's refusals of a checkpoint whose state has other types or kinds, or is of other steps, of another mode, or of another measure of time."""
+SPARKS_WAY_OUT: Final = re.compile(r", or restart with a new checkpoint directory\.( SQLSTATE: \w+)?")
+"""Which is none where the group of the query has its marker."""
 CHANGED_STATE_WAY_OUT: Final = (
     "The checkpoint has the state of another version of this query. Run the file as it was, or this one beside it as another application, "
     "with --app."
@@ -300,7 +303,7 @@ class Runner:
         is_changed = kind == ChangedStateError.__name__ or CHANGED_STATE.match(reason) is not None
         is_lost = kind == LOST_STATE_KIND
         if is_changed:
-            reason = f"{reason} {CHANGED_STATE_WAY_OUT}"
+            reason = f"{SPARKS_WAY_OUT.sub('.', reason)} {CHANGED_STATE_WAY_OUT}"
         code = _CODE.match(reason)
         if code is not None and code[1] in ErrorCode.__members__:
             self.failure = ErrorCode[code[1]]
