@@ -68,7 +68,7 @@ CHANGED_STATE: Final = re.compile(
     r"\[(STATE_STORE_\w*SCHEMA_\w+|STATE_STORE_INVALID_(VARIABLE_TYPE_CHANGE|CONFIG_AFTER_RESTART)"
     r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA)\]"
 )
-"""Spark's refusals of a checkpoint whose state has other types or kinds, or is of other steps, of another mode, or of another measure of time."""
+"""Spark's refusals of a checkpoint whose state has other types or kinds, or is of other steps, or another mode of output or time."""
 SPARKS_WAY_OUT: Final = re.compile(r", or restart with a new checkpoint directory\.( SQLSTATE: \w+)?")
 """Which is none where the group of the query has its marker."""
 CHANGED_STATE_WAY_OUT: Final = (
