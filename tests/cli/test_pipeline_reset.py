@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,3 +190,24 @@ def test_a_checkpoint_that_cannot_be_restored_keeps_no_other_from_it(
     text = "" if kind == "stopped" else "INVALID_CONFIG: "
     assert f"{home}/sales/{QUERY}: left as it is: {text}application '{QUERY}': the group was deleted" in found.output
     assert f"{home}/sales/sales-zones: 7 files written from topic sales-zones-checkpoint" in found.output
+
+
+def test_a_sigterm_ends_a_restore_as_a_ctrl_c_does(bootstrap: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the process at once, and left half a checkpoint beside the one that is there."""
+    write_a_batch(bootstrap, home / "sales")
+    ended: list[str] = []
+
+    def restore(*_: object, **__: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            ended.append("goes on")
+        finally:
+            ended.append("cleans up")
+
+    monkeypatch.setattr("ottla.spark.restoring.restore", restore)
+    earlier = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        found = CliRunner().invoke(cli, ["pipeline", "restore", "sales", "-B", bootstrap, "--yes"])
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+    assert (found.exit_code != 0, ended) == (True, ["cleans up"])

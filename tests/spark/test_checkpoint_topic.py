@@ -234,6 +234,35 @@ def test_a_record_of_another_writer_leads_nowhere(query: Mirrored):
         query.prepare()
 
 
+def test_what_a_restore_that_was_killed_has_left_is_deleted_by_the_next_start(query: Mirrored):
+    query.run(0, 1, [b"0"], begin=0)
+    left = [query.root.with_name(f".{query.root.name}.{what}") for what in ("restoring", "replaced")]
+    for path in left:
+        (path / "state").mkdir(parents=True)
+    assert query.prepare() is None
+    assert not any(path.exists() for path in left)
+
+
+def test_a_restore_that_ends_while_it_deletes_the_former_checkpoint_leaves_a_whole_one(query: Mirrored, monkeypatch: pytest.MonkeyPatch):
+    """It deleted the former one file by file, and then had the new one in its place: what was left of it looked like a checkpoint."""
+    query.run(0, 1, [b"0"], begin=0)
+    query.run(1, 2, [b"1"])
+    expected = query.files().keys() - {"commits/1"}
+    delete = shutil.rmtree
+
+    def end(path: Path, **options: Any) -> None:
+        if (path / "commits" / "1").exists():  # which the topic does not have yet
+            (path / "offsets" / "1").unlink()
+            raise KeyboardInterrupt
+        delete(path, **options)
+
+    monkeypatch.setattr("ottla.spark.restoring.shutil.rmtree", end)
+    app = app_of(query.options)
+    with pytest.raises(KeyboardInterrupt):
+        restore(app, query.options, producer_settings(query.options, app), query.root, replaces=True)
+    assert query.files().keys() == expected
+
+
 @pytest.mark.parametrize("is_tombstone_gone", [False, True])
 def test_a_deleted_file_does_not_come_back_where_compaction_has_left_some_of_its_pieces(query: Mirrored, is_tombstone_gone: bool):
     """As where the tombstones of its pieces are in two segments, and the newer one is not compacted yet: a snapshot without its start."""

@@ -344,7 +344,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
         end_of_plan(f"would replace {', '.join(replaced)}")
     settings = {"kafka.client.id": "ottla-cli", **spark_options(), "kafka.bootstrap.servers": bootstrap}
     is_whole = True
-    with held(directory):
+    with held(directory), stopped_by_sigterm():
         for name, topic in topics.items():
             try:
                 count = write_back(name, settings, producer_settings(settings, name), directory / name, replaces=True)

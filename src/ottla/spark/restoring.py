@@ -36,7 +36,12 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
     There is nothing to do if the directory already has a checkpoint, unless the call ``replaces`` it, or if the topic has none. A
     checkpoint without one of the directories that the topic has files of is replaced, too: Spark would refuse it, or read from the start.
     StopError when the topic's checkpoint is not that of the batch that was written last, or the topic no longer has all of it.
+    At each moment the directory has the earlier checkpoint, the whole new one, or is not there. What a restore that was killed has left
+    beside it is deleted.
     """
+    made, former = (directory.with_name(f".{directory.name}.{what}") for what in ("restoring", "replaced"))
+    for path in (made, former):
+        shutil.rmtree(path, ignore_errors=True)
     topic = CheckpointTopic(app, settings)
     if not replaces and (directory / "metadata").exists() and not _lacks_some(directory, topic):
         return None
@@ -44,8 +49,6 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
     if not topic.exists():
         return None
     committed = _settled(app, link_for(settings), producer)
-    made = directory.with_name(f".{directory.name}.restoring")
-    shutil.rmtree(made, ignore_errors=True)
     made.mkdir(parents=True)
     try:
         count = topic.write_into(made)
@@ -54,11 +57,13 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
                 raise StopError(_incomplete(topic.name))
             return None
         _check_belongs(app, topic.name, made, committed)
-        shutil.rmtree(directory, ignore_errors=True)
+        if directory.exists():
+            directory.rename(former)
         made.rename(directory)
         return count
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        for path in (made, former):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _lacks_some(directory: Path, topic: CheckpointTopic) -> bool:
