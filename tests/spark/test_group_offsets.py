@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.spark.conftest import Topics
 
+from ottla.client.admin import Admin as LoopAdmin
 from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.spark.backlog import backlog_of, oldest_ms
 from ottla.spark.checkpoint import PlannedBatch
@@ -50,6 +51,22 @@ def test_the_end_of_a_batch_is_committed_to_the_group_and_names_its_query(topics
     assert note_of("by hand") is None
     timed = note_of(Note("q", 8, 1_700).text()), marker_of(Marker("q", 8, "h", 8, 1_700).text())
     assert [found and found.time_ms for found in timed] == [1_700, 1_700]
+
+
+def test_offsets_of_more_partitions_than_one_request_may_have_are_committed(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ottla.spark.marker.COMMIT_BYTES_MAX", 600)
+    sizes: list[int] = []
+    set_offsets = LoopAdmin.set_offsets
+
+    async def noted(admin: LoopAdmin, group: str, offsets: Any, **more: Any) -> Any:
+        sizes.append(len(offsets))
+        return await set_offsets(admin, group, offsets, **more)
+
+    monkeypatch.setattr(LoopAdmin, "set_offsets", noted)
+    topic = topics.create(5)
+    GroupOffsets(settings(topics.bootstrap), "many").commit(planned(topic, 1, 2, 3, 4, 5), 0, wait_s=ENOUGH_S)
+    assert {place: end for place, (end, _) in committed(topics, "many").items()} == {f"{topic}-{index}": index + 1 for index in range(5)}
+    assert sizes == [3, 2]
 
 
 def test_a_newer_commit_replaces_the_waiting_ones(topics: Topics):

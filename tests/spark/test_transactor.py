@@ -10,7 +10,8 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
 import pytest
 from tests.client.simulated import consumer_of, create, end_of
@@ -18,6 +19,7 @@ from tests.client.simulated import consumer_of, create, end_of
 from ottla.client.admin import Admin, UpgradeType
 from ottla.client.admin.groups import CommittedOffset
 from ottla.client.cluster import Cluster
+from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.client.producer_settings import ProducerSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker, SimClient, Simulation
@@ -25,12 +27,13 @@ from ottla.sim.interference import Fate, Held, Interference, Lost
 from ottla.sim.loop import run
 from ottla.sim.process import PowerCut
 from ottla.spark.exactly_once import Ask, Batch, ExactlyOnce, Seal, Step, StopError
-from ottla.spark.marker import Committed, Marker
+from ottla.spark.marker import LOST_MAX, Committed, Marker, Noticed
 from ottla.spark.transactor import Transactor
 from ottla.types import TopicPartition
 
 APP, SOURCE, TARGET = "app", TopicPartition("in", 0), "out"
 BATCH_COUNT, ROW_COUNT, PARTITION_COUNT = 12, 7, 2
+MANY = 600
 SEEDS = int(os.environ.get("OTTLA_SEEDS", "6"))
 SETTINGS = ProducerSettings(
     transactional_id=APP, transaction_timeout_ms=20_000, max_block_ms=15_000, delivery_timeout_ms=20_000, linger_ms=0, batch_size=100
@@ -247,5 +250,46 @@ def test_a_cluster_that_has_no_such_topic_has_the_marker_for_the_target() -> Non
         assert refused.value.code == ErrorCode.INVALID_CONFIG
         await create(broker, SOURCE.topic)
         assert await transactor.places({SOURCE: 5}, topic=TARGET, number=7) == {SOURCE: 5}
+
+    run(main())
+
+
+def test_a_source_of_so_many_partitions_that_their_marker_does_not_fit_into_one_batch_is_committed() -> None:
+    """A coordinator takes 1 MiB of offsets at once. With the losses that a marker names that was reached by some hundred partitions."""
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1))
+        await broker.start()
+        await create(broker, SOURCE.topic, MANY)
+        transactor = Transactor(broker.client("driver"), lambda: broker.client("driver"), APP, SETTINGS)
+        lost = {f"{number}{'a' * 240}-0": (0, 1) for number in range(LOST_MAX)}
+        marker = Marker("q", 0, "h", 0, noticed=Noticed(lost=lost))
+        assert len(marker.text()) * MANY > 1_200_000
+        ends = {TopicPartition(SOURCE.topic, index): index for index in range(MANY)}
+        for asked in (Step.FENCE, Step.BEGIN, Seal({key: OffsetAndMetadata(end, marker.text()) for key, end in ends.items()}), Step.COMMIT):
+            await transactor.perform(asked)
+        assert await transactor.perform(Step.READ) == Committed(marker, ends)
+
+    run(main())
+
+
+def test_partitions_of_another_cluster_are_looked_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them was a request of its own, in every batch."""
+    asked: list[set[str]] = []
+    refresh = Cluster.refresh
+
+    async def noted(cluster: Cluster, topics: Iterable[str], **more: Any) -> None:
+        asked.append(set(topics))
+        await refresh(cluster, topics, **more)
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1))
+        await broker.start()
+        await create(broker, TARGET)
+        transactor = Transactor(broker.client("driver"), lambda: broker.client("driver"), APP, SETTINGS)
+        ends = {TopicPartition(topic, index): 1 for topic in ("elsewhere", "there") for index in range(50)}
+        monkeypatch.setattr(Cluster, "refresh", noted)
+        assert await transactor.places(ends, topic=TARGET, number=7) == {TopicPartition(TARGET, 0): 8}
+        assert [topics for topics in asked if topics != {TARGET}] == [{"elsewhere", "there"}]
 
     run(main())

@@ -19,7 +19,7 @@ from ottla.client.group_metadata import OffsetAndMetadata
 from ottla.errors import KafkaError
 from ottla.spark.checkpoint import PlannedBatch, ends_of
 from ottla.spark.link import link_for
-from ottla.spark.marker import committed_of, time_of, with_time
+from ottla.spark.marker import committed_of, in_portions, time_of, with_time
 from ottla.spark.offsets import Offsets
 from ottla.spark.options import invalid
 from ottla.types import TopicPartition
@@ -106,7 +106,9 @@ class GroupOffsets:
                 "they are those of a query that is written exactly once; give this one an app of its own, or, where it is the same one, "
                 f"forget the former with: ottla group delete {self._group} --yes"
             )
-        await link.admin.set_offsets(self._group, there, metadata=note.text())
+        text = note.text()
+        for portion in in_portions({key: OffsetAndMetadata(offset, text) for key, offset in there.items()}, self._group):
+            await link.admin.set_offsets(self._group, {key: place.offset for key, place in portion.items()}, metadata=text)
 
     async def _there(self, ends: Offsets) -> Offsets:
         """Returns the offsets of partitions that the cluster has: a source may belong to another cluster."""

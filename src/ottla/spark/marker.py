@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,6 +19,10 @@ from ottla.types import TopicPartition
 FORM: Final = "ottla 1"
 LOST_MAX: Final = 8
 """Partitions with losses that a marker names: its text has 4096 bytes at most, and a topic's name may have 249."""
+COMMIT_BYTES_MAX: Final = 512 << 10
+"""Of the offsets in one request: a coordinator writes them as one batch, of 1 MiB at most."""
+OFFSET_BYTES: Final = 100
+"""What an offset takes in such a batch beside the names and its text; more than it does."""
 CHECKPOINT_SUFFIX: Final = "-checkpoint"
 """Of the topic that has an application's checkpoint, with that of the marker; the rest is the application's name."""
 
@@ -109,3 +113,18 @@ def committed_of(group: Mapping[TopicPartition, OffsetAndMetadata]) -> Committed
         return Committed()
     newest = max(found.values(), key=lambda marker: marker.serial)
     return Committed(newest, {partition: group[partition].offset for partition, marker in found.items() if marker == newest})
+
+
+def in_portions(offsets: Mapping[TopicPartition, OffsetAndMetadata], group: str) -> Iterator[dict[TopicPartition, OffsetAndMetadata]]:
+    """Yields the offsets in portions, each of which a coordinator takes in one request."""
+    portion: dict[TopicPartition, OffsetAndMetadata] = {}
+    size = 0
+    for partition, place in offsets.items():
+        more = OFFSET_BYTES + len(group) + len(partition.topic) + len(place.metadata.encode())
+        if portion and size + more > COMMIT_BYTES_MAX:
+            yield portion
+            portion, size = {}, 0
+        portion[partition] = place
+        size += more
+    if portion:
+        yield portion

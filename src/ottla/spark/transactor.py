@@ -19,7 +19,7 @@ from ottla.client.transaction_errors import ProducerFencedError, TransactionAbor
 from ottla.errors import KafkaError
 from ottla.spark.delivery import RAISE_LIMIT, TOO_LARGE, partition_counts
 from ottla.spark.exactly_once import Ask, Seal, Step, TransactionExpiredError
-from ottla.spark.marker import Committed, committed_of
+from ottla.spark.marker import Committed, committed_of, in_portions
 from ottla.spark.offsets import Offsets
 from ottla.spark.options import invalid
 from ottla.types import TopicPartition
@@ -45,7 +45,8 @@ class Transactor:
     async def perform(self, asked: Ask) -> Committed | None:
         """Does the step; READ returns what it has read. The rows, COLLECT and WRITE, are the caller's."""
         if isinstance(asked, Seal):
-            await self.producer.send_offsets_to_transaction(asked.offsets, GroupMetadata(self._app))
+            for portion in in_portions(asked.offsets, self._app):
+                await self.producer.send_offsets_to_transaction(portion, GroupMetadata(self._app))
         elif asked is Step.FENCE:
             await self.close()
             self._begun_ms = None
@@ -103,7 +104,10 @@ class Transactor:
 
         A source may be of another cluster, or of no topic at all; the marker needs an offset to be in.
         """
-        found = {partition: offset for partition, offset in ends.items() if await self._has(partition)}
+        unknown = {partition.topic for partition in ends if not self._has(partition)}
+        if unknown:
+            await self._refresh(unknown)
+        found = {partition: offset for partition, offset in ends.items() if self._has(partition)}
         if found:
             return found
         if topic is None:
@@ -111,22 +115,17 @@ class Transactor:
         await partition_counts(self._cluster, [topic], is_new=False)
         return {TopicPartition(topic, 0): number + 1}
 
-    async def _has(self, partition: TopicPartition) -> bool:
-        """True when the partition exists; it is looked up again where it was not known."""
-        for is_last in (False, True):
-            known = self._cluster.topics.get(partition.topic)
-            if known is not None and partition.partition in known.partitions:
-                return True
-            if not is_last:
-                await self._refresh(partition.topic)
-        return False
+    def _has(self, partition: TopicPartition) -> bool:
+        """Returns whether the cluster is known to have the partition."""
+        known = self._cluster.topics.get(partition.topic)
+        return known is not None and partition.partition in known.partitions
 
-    async def _refresh(self, topic: str) -> None:
+    async def _refresh(self, topics: set[str]) -> None:
         deadline_ms = self._cluster.world.clock.monotonic_ms() + READ_TIMEOUT_MS
         attempt = 0
         while True:
             try:
-                await self._cluster.refresh([topic])
+                await self._cluster.refresh(topics)
                 return
             except KafkaError as error:
                 if not error.is_transient:
