@@ -105,6 +105,27 @@ def test_a_checkpoint_that_lost_one_of_its_directories_is_written_back(query: Mi
     assert query.run(2, 3, [b"2"]) == 1
 
 
+@pytest.mark.parametrize("torn", ["metadata", "offsets/1", "commits/0"])
+def test_a_checkpoint_with_an_empty_file_that_spark_reads_at_each_start_is_written_back(query: Mirrored, torn: str):
+    """As after a power loss. An empty file of offsets ended the command with a ValueError, and the others failed their query for ever."""
+    query.run(0, 1, [b"0"], begin=0)
+    query.run(1, 2, [b"1"])
+    (query.root / "commits" / "1").unlink()
+    expected = query.files()
+    query.write(torn, b"")
+    assert query.prepare() == len(expected)
+    assert query.files() == expected
+    assert query.prepare() is None
+
+
+def test_an_empty_file_of_a_checkpoint_that_is_in_no_topic_is_left_to_spark(query: Mirrored):
+    query.write("metadata", b"{}")
+    query.write("offsets/0", b"")
+    assert absent_from(query.root) == {"commits", "sources", "state"}
+    assert query.prepare() is None
+    assert query.files().keys() == {"metadata", "offsets/0"}
+
+
 def test_a_directory_that_a_query_never_had_is_not_missed(query: Mirrored):
     ours, other = '{"orders": {"0": 1}, "topic ids": {"orders": "x"}}', '{"orders": {"0": 1}}'
     for sources, expected in (((ours,), set()), ((ours, other), {"sources"}), ((ours, "-"), {"sources"}), ((), {"sources"})):

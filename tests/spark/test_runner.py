@@ -283,8 +283,13 @@ def test_a_processor_whose_state_or_time_is_of_another_kind_by_now_is_not_starte
             "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred: 1.changelog does not exist.\n\tat x\n"
             "org.apache.spark.SparkException: Exception thrown in awaitResult: \n"
         ),
+        "java.lang.IllegalStateException: Failed to read log file file:/c/app/commits/1. Incomplete log file in the offset commit log",
+        (
+            "Caused by: org.apache.spark.SparkException: [CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred.\n\tat x\n\t... 9 more\n"
+            "Caused by: java.io.EOFException\n\tat x\n"
+        ),
     ],
-    ids=["all", "a file"],
+    ids=["all", "a file", "what it has", "what a file of the state has"],
 )
 def test_a_query_whose_checkpoint_has_lost_its_state_is_not_started_again(tmp_path: Path, error: str, is_in_topic: bool):
     """It was, for ever, and said nothing of the command that mends it."""
@@ -300,13 +305,26 @@ def test_a_query_whose_checkpoint_has_lost_its_state_is_not_started_again(tmp_pa
     assert not found.run()
     assert (len(writer.queries), found.cannot_continue) == (1, True)
     assert (found.can_be_restored, found.is_to_be_reset) == (is_in_topic, True)
-    lost = re.search(r"\[(STREAMING|CANNOT)_.*", error)
+    lost = re.search(r"\[(STREAMING|CANNOT)_.*|Failed to read .* log file\b", error)
     assert lost is not None
     assert said[-1] == f"app-totals  stopped, and is not started again: {lost[0]}"
 
 
-def test_a_state_that_could_not_be_had_for_another_reason_is_tried_again(tmp_path: Path):
-    error = "Caused by: x.SparkException: [CANNOT_LOAD_STATE_STORE.UNRELEASED_THREAD_ERROR] RocksDB instance could not be acquired\n"
+def test_a_checkpoint_with_empty_metadata_stops_its_query(tmp_path: Path):
+    """It was started again and again, without a word of the way out."""
+    java: Any = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})
+    reason = "com.fasterxml.jackson.databind.exc.MismatchedInputException: No content to map due to end-of-input"
+    torn, said = Unwritable([java(f"An error occurred while calling o1.start.\n: {reason}\n\tat x\n")]), list[str]()
+    found = runner(tmp_path, {"one": lambda session: torn}, Clock(), said)
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset) == (True, True)
+    assert said[-1] == f"app-one  stopped, and is not started again: its checkpoint cannot be used: {reason}"
+
+
+@pytest.mark.parametrize("kind", ["UNRELEASED_THREAD_ERROR", "UNCATEGORIZED"])
+def test_a_state_that_could_not_be_had_for_another_reason_is_tried_again(tmp_path: Path, kind: str):
+    error = f"Caused by: x.SparkException: [CANNOT_LOAD_STATE_STORE.{kind}] RocksDB instance could not be acquired\n\tat x\n"
+    error += "Caused by: java.io.IOException: No space left on device\nCaused by: java.io.EOFException\n"
     writer, said = Writer([error, None]), list[str]()
     assert runner(tmp_path, {"one": lambda session: writer}, Clock(), said).run()
 

@@ -35,6 +35,7 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
 
     There is nothing to do if the directory already has a checkpoint, unless the call ``replaces`` it, or if the topic has none. A
     checkpoint without one of the directories that the topic has files of is replaced, too: Spark would refuse it, or read from the start.
+    So is one whose newest files are empty (``is_torn``).
     StopError when the topic's checkpoint is not that of the batch that was written last, or the topic no longer has all of it.
     At each moment the directory has the earlier checkpoint, the whole new one, or is not there. What a restore that was killed has left
     beside it is deleted.
@@ -43,7 +44,7 @@ def restore(app: str, settings: Mapping[str, str], producer: ProducerSettings, d
     for path in (made, former):
         shutil.rmtree(path, ignore_errors=True)
     topic = CheckpointTopic(app, settings)
-    if not replaces and (directory / "metadata").exists() and not _lacks_some(directory, topic):
+    if not replaces and (directory / "metadata").exists() and not is_torn(directory) and not _lacks_some(directory, topic):
         return None
     _check_is_checkpoint(directory)
     if not topic.exists():
@@ -86,16 +87,29 @@ def absent_from(directory: Path) -> frozenset[str]:
     return frozenset(absent)
 
 
+def is_torn(directory: Path) -> bool:
+    """Returns whether a file that Spark reads at each start is empty, as where the machine lost its power before the disk had its content.
+
+    Spark does not sync what it writes, and never leaves such a file empty.
+    """
+    newest = (_newest(directory / name) for name in ("offsets", "commits"))
+    return any(path is not None and path.exists() and path.stat().st_size == 0 for path in (directory / "metadata", *newest))
+
+
+def _newest(log: Path) -> Path | None:
+    """Returns the file of the newest batch of a log of Spark's; None where it has none."""
+    entries = (entry for entry in log.iterdir() if entry.name.isdigit()) if log.is_dir() else iter(())
+    return max(entries, key=lambda entry: int(entry.name), default=None)
+
+
 def _has_files(directory: Path) -> bool:
     return directory.is_dir() and any(not entry.name.startswith(".") for entry in directory.iterdir())
 
 
 def _are_ours(offsets: Path) -> bool:
     """Returns whether all sources of the newest batch have written their offsets as ottla's do."""
-    newest = max((entry for entry in offsets.iterdir() if entry.name.isdigit()), key=lambda entry: int(entry.name), default=None)
-    if newest is None:
-        return False
-    _, _, *sources = newest.read_text(encoding="utf-8").splitlines() or [""]
+    newest = _newest(offsets)
+    sources = [] if newest is None else newest.read_text(encoding="utf-8").splitlines()[2:]
     found = [topics_of(text) for text in sources]
     return bool(found) and all(text is not None and TOPIC_IDS in text for text in found)
 

@@ -79,8 +79,10 @@ LOST_STATE: Final = re.compile(
     r"\[(STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
     r"|CANNOT_LOAD_STATE_STORE\.(?:AUTO_SNAPSHOT_REPAIR_FAILED|CANNOT_FIND_\w+|CANNOT_READ_\w+|INVALID_CHECKPOINT_LINEAGE|UNEXPECTED_FILE_SIZE)"
     r"|STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED)\] [^\n]*"
+    r"|\[CANNOT_LOAD_STATE_STORE\.UNCATEGORIZED\] [^\n]*(?=(?:\n\s+(?:at|\.\.\.) [^\n]*)*\nCaused by: java\.io\.EOFException)"
+    r"|Failed to read log file [^\n]* Incomplete log file|its checkpoint cannot be used: \S*\.MismatchedInputException: [^\n]*"
 )
-"""Spark's refusals of a checkpoint that lacks files of its state, or has damaged ones: it says the same at the next start."""
+"""Spark's refusals of a checkpoint that lacks files, or has empty or damaged ones: it says the same at the next start."""
 LOST_STATE_KIND: Final = "LostStateError"
 MADE_AGAIN: Final = "its topic was deleted and made again"
 """In the error of a source whose log ends before what was read. The group's offsets have gone with the topic, so a query that is exactly
@@ -262,7 +264,8 @@ class Runner:
                     if not is_of_checkpoint(error):
                         raise
                     text = f"its checkpoint cannot be used: {java_reason_of(str(error))}"
-                    self._on_failure(found, type(error).__name__, text)
+                    kind = LOST_STATE_KIND if LOST_STATE.match(text) else type(error).__name__
+                    self._on_failure(found, kind, text)
             return
         is_active = found.query.isActive  # before its last progress is asked for
         for progress in batches_after(found.shown_batch, found.query):
