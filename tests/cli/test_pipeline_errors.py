@@ -104,6 +104,16 @@ def test_a_jvm_that_has_ended_is_named(tmp_path: Path) -> None:
         run(file, "def totals():\n    raise ConnectionRefusedError('away')\n", log_file)
 
 
+def test_a_call_that_was_under_way_when_its_jvm_ended_is_no_traceback(tmp_path: Path) -> None:
+    """Py4J says then that there was an error, and not which; where it was Java's, it has that."""
+    file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"
+    failure = type("Py4JError", (Exception,), {"__module__": "py4j.protocol"})
+    with pytest.raises(click.ClickException, match="Spark's JVM has ended"), errors_of(file, log_file):
+        raise failure("An error occurred while calling o494.size")
+    with pytest.raises(failure), errors_of(file, log_file):
+        raise failure("An error occurred while calling o494.size. Trace:\njava.lang.IllegalStateException\n")
+
+
 def test_a_jvm_that_has_ended_while_the_files_code_calls_it_is_named_and_not_the_code(tmp_path: Path) -> None:
     """It was ORDERS.PY:3: [Errno 111] Connection refused, as if the file called a service of its own that is away."""
     file, log_file = tmp_path / "orders.py", tmp_path / "spark.log"

@@ -310,6 +310,17 @@ def test_a_query_whose_checkpoint_has_lost_its_state_is_not_started_again(tmp_pa
     assert said[-1] == f"app-totals  stopped, and is not started again: {lost[0]}"
 
 
+def test_a_checkpoint_that_has_lost_its_metadata_alone_stops_its_query_and_no_other(tmp_path: Path):
+    """It had ended all queries of the file."""
+    refusal: Any = type("AnalysisException", (Exception,), {"__module__": "pyspark.errors.exceptions.captured"})
+    reason = "[STREAMING_CHECKPOINT_MISSING_METADATA_FILE] Checkpoint location /c is in an inconsistent state"
+    torn, other, said = Unwritable([refusal(reason)]), Writer([None]), list[str]()
+    found = runner(tmp_path, {"one": lambda session: torn, "two": lambda session: other}, Clock(), said)
+    assert not found.run()
+    assert (found.cannot_continue, found.is_to_be_reset, len(other.queries)) == (True, True, 1)
+    assert f"app-one  stopped, and is not started again: its checkpoint cannot be used: {reason}" in said
+
+
 def test_a_checkpoint_with_empty_metadata_stops_its_query(tmp_path: Path):
     """It was started again and again, without a word of the way out."""
     java: Any = type("Py4JJavaError", (Exception,), {"__module__": "py4j.protocol"})

@@ -19,6 +19,7 @@ A Python that was chosen by PYSPARK_PYTHON stays: on a cluster it belongs to the
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -155,9 +156,18 @@ def stop_session(timeout_s: float = JVM_TIMEOUT_S) -> None:
     SparkContext._gateway = SparkContext._jvm = None
 
 
+_WITHOUT_A_REASON: Final = re.compile(r"An error occurred while calling \S+\s*")
+
+
 def is_of_a_dead_jvm(error: Exception) -> bool:
-    """Returns whether a call raises this because its JVM has ended: py4j cannot connect, or gets no answer."""
-    return isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError"
+    """Returns whether a call raises this because its JVM has ended: py4j cannot connect, or gets no answer.
+
+    Of a call that was under way it says only that there was an error, and has nothing of Java's.
+    """
+    name = type(error).__name__
+    if name == "Py4JError":
+        return _WITHOUT_A_REASON.fullmatch(str(error)) is not None
+    return isinstance(error, ConnectionError) or name == "Py4JNetworkError"
 
 
 def kill_session() -> None:

@@ -80,7 +80,8 @@ LOST_STATE: Final = re.compile(
     r"|CANNOT_LOAD_STATE_STORE\.(?:AUTO_SNAPSHOT_REPAIR_FAILED|CANNOT_FIND_\w+|CANNOT_READ_\w+|INVALID_CHECKPOINT_LINEAGE|UNEXPECTED_FILE_SIZE)"
     r"|STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED)\] [^\n]*"
     r"|\[CANNOT_LOAD_STATE_STORE\.UNCATEGORIZED\] [^\n]*(?=(?:\n\s+(?:at|\.\.\.) [^\n]*)*\nCaused by: java\.io\.EOFException)"
-    r"|Failed to read log file [^\n]* Incomplete log file|its checkpoint cannot be used: \S*\.MismatchedInputException: [^\n]*"
+    r"|Failed to read log file [^\n]* Incomplete log file|its checkpoint cannot be used: "
+    r"(?:\S*\.MismatchedInputException: |\[STREAMING_CHECKPOINT_MISSING_METADATA_FILE\])[^\n]*"
 )
 """Spark's refusals of a checkpoint that lacks files, or has empty or damaged ones: it says the same at the next start."""
 LOST_STATE_KIND: Final = "LostStateError"
@@ -343,8 +344,10 @@ class Runner:
 def is_of_checkpoint(error: Exception) -> bool:
     """Returns whether the start of a query raises this because of its checkpoint's files, of which other queries have none.
 
-    PySpark has no class for what Java says of them. A JVM that has ended is an OSError, too, and ends all queries.
+    PySpark has no class for what Java says of most of them. A JVM that has ended is an OSError, too, and ends all queries.
     """
+    if type(error).__module__.startswith("pyspark."):
+        return "[STREAMING_CHECKPOINT_MISSING_METADATA_FILE]" in str(error)
     return type(error).__name__ == "Py4JJavaError" or (isinstance(error, OSError) and not is_of_a_dead_jvm(error))
 
 
