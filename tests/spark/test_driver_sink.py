@@ -1,7 +1,9 @@
 """The exactly-once sink without Spark: what one application writes, against a broker."""
 
+import gc
 import json
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +19,7 @@ from ottla.client.transaction_errors import CommitOutcomeUnknownError
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
 from ottla.spark.checkpoint import PlannedBatch, begin_of, ends_of, read_from
-from ottla.spark.driver_sink import Application, BatchTooLargeError, collected
+from ottla.spark.driver_sink import Application, BatchTooLargeError, DriverSink, collected
 from ottla.spark.exactly_once import Seal, StopError
 from ottla.spark.link import WaitInterruptedError
 from ottla.spark.marker import Marker, hash_of, marker_of
@@ -69,6 +71,20 @@ class Query:
 
 def values_of(topics: Topics, topic: str) -> list:
     return sorted(record.value for record in read(topics, topic))
+
+
+def test_an_application_that_is_closed_leaves_nothing_open_and_is_not_kept(topics: Topics):
+    query = Query(topics, topics.create(), topic=topics.create())
+    assert query.run(0, 1, [b"0"], begin=0) == 1
+    producer, kept = query.application._transactor.producer, weakref.ref(query.application)
+    closing = DriverSink(query.options)
+    closing._application = query.application
+    closing.close()
+    closing.close()
+    assert producer._is_closed
+    assert query.restart().run(1, 2, [b"1"]) == 1
+    gc.collect()
+    assert kept() is None, "not even for the end of the process"
 
 
 def test_all_of_a_batch_is_in_one_transaction_with_the_offsets_and_its_marker(topics: Topics):

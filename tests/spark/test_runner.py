@@ -159,6 +159,22 @@ def test_a_checkpoint_that_was_lost_is_written_back_before_its_query_starts(tmp_
     assert "app-several-2  stopped, and is not started again: it does not belong to it" in lines
 
 
+def test_the_sink_of_a_run_that_has_failed_is_closed_before_the_next_one_starts(tmp_path: Path):
+    """Each restart left a producer with its connections, for as long as the command ran: of a bad record, one in a minute."""
+    writer, sinks, closed = Writer([AWAY, AWAY, None]), list[Any](), list[Any]()
+
+    def function(session: Any) -> Any:
+        made: Any = sink({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+        made.prepare = lambda location: None
+        made.close = lambda: closed.append((made, len(writer.queries)))
+        sinks.append(made)
+        return attached(writer, made)
+
+    assert runner(tmp_path, {"one": function}, Clock(), []).run()
+    started = sinks[1:]  # the first one was for what the runner says of the query
+    assert closed == [(started[0], 1), (started[1], 2)]
+
+
 def test_a_query_that_writes_what_it_reads_is_warned_of(tmp_path: Path):
     said: list[str] = []
     assert runner(tmp_path, {"totals": lambda session: Writer([None])}, Clock(), said, loops=["orders"]).run()

@@ -80,7 +80,8 @@ class Application:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Closes the producer, where that takes no longer than the end of a process may."""
+        """Closes the producer, where that takes no longer than the end of a process may. It writes no batch afterwards."""
+        atexit.unregister(self.close)
         closing = self._link.start(self._transactor.close())
         with contextlib.suppress(Exception):
             closing.result(CLOSE_TIMEOUT_S)
@@ -270,6 +271,12 @@ class DriverSink:
         """Ends the batch that is being written, if there is one, with an error; it comes again when the query is started again."""
         if self._application is not None:
             self._application.interrupt()
+
+    def close(self) -> None:
+        """Closes what the batches so far have opened: of a query that has ended, and is started again with another sink."""
+        application, self._application = self._application, None
+        if application is not None:
+            application.close()
 
     def _complete(self, batches: list[pa.RecordBatch], session: Any) -> list[pa.RecordBatch]:
         """Returns the batches after checking that all changes of state are in them; their topics exist then."""

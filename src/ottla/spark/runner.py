@@ -226,6 +226,8 @@ class Runner:
         keep_directory()
         name = name_of(self._app, found.function, found.index)
         location = f"{self._checkpoints}/{name}"
+        if hasattr(found.sink, "close"):
+            found.sink.close()  # of the run that has failed
         made = self._made(found.function)
         sink: Any = made.sinks.get(found.index)
         found.sink = sink
