@@ -265,9 +265,8 @@ def errors_of(file: Path, log_file: Path | None = None) -> Iterator[None]:
         text, cause = reason_of(str(error)).rstrip(";"), getattr(error, "_cause", None)
         if text.endswith(":") and cause is not None:
             text = reason_of(str(cause))  # Spark says where it was, and leaves the reason to the error below
-        named = (
-            text if is_javas or _CLASS_OF_SPARKS.match(text) else f"{type(error).__name__}: {text}"
-        )  # these start with the name of a class
+        is_named = is_javas or _CLASS_OF_SPARKS.match(text) is not None  # it starts with the name of a class
+        named = text if is_named else f"{type(error).__name__}: {text}"
         where = f"{file}:{lines[-1]}" if lines else f"{file}: Spark refuses to start a query"
         notes = [note for note in getattr(error, "__notes__", ()) if note != text]
         raise click.ClickException("; ".join([f"{where}: {named}", *notes])) from None
