@@ -10,7 +10,7 @@ from tests.groups.coordinator_runner import DELAY_MS
 
 from ottla.errors import ErrorCode
 from ottla.groups.commands import CommitInTransaction, DeleteGroup, DeleteOffsets, ExpireOffsets, FetchOffsets, ListGroups, OffsetToCommit
-from ottla.groups.consumer.commands import ExpireConsumer, ResolveRegexes
+from ottla.groups.consumer.commands import DescribeConsumerGroup, ExpireConsumer, ResolveRegexes
 from ottla.groups.consumer.member import MemberState
 from ottla.metadata.image import RESOURCE_GROUP
 
@@ -473,3 +473,10 @@ def test_an_empty_consumer_group_becomes_a_classic_one() -> None:
     runner.restart()
     assert runner.state() == "Stable"
     assert runner.described().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_question_about_a_group_that_is_not_here_writes_nothing() -> None:
+    """It is asked about each classic group first; a heartbeat that is refused with the same code ends a member, and is confirmed."""
+    runner = ConsumerRunner()
+    asked = runner.machine.decide(DescribeConsumerGroup(runner.token(), "another"), runner.now_ms)
+    assert (asked.records, asked.confirmation) == ((), None)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Final
 
 from ottla.admin_http.exposition import Family, Labels, Sample
+from ottla.broker.coordinators.runtime import Patience
 from ottla.broker.status import Status
 from ottla.broker.tasks.slices import Slices
 from ottla.groups.commands import DescribeGroup, FetchOffsets, ListGroups
@@ -34,9 +35,9 @@ async def lag_families(status: Status, slices: Slices) -> list[Family]:
     samples: dict[str, list[Sample]] = defaultdict(list)
     samples["kafka_brokers"].append(Sample(len(status.image.live_brokers)))
     ends = await _add_partitions(status, samples, slices)
-    listed = await status.groups.list_all(ListGroups)
+    listed, patience = await status.groups.list_all(ListGroups), Patience(status.parts.world.clock)
     async for group_id in slices.over(sorted(group.group_id for result in listed for group in result.groups)):
-        await _add_group(status, group_id, ends, samples, slices)
+        await _add_group(status, group_id, ends, samples, slices, patience)
     return [Family(name, "gauge", text, samples[name], _labels_of(name)) for name, text in _HELP.items()]
 
 
@@ -72,15 +73,20 @@ async def _add_partitions(status: Status, samples: dict[str, list[Sample]], slic
 
 
 async def _add_group(
-    status: Status, group_id: str, ends: dict[tuple[str, int], int], samples: dict[str, list[Sample]], slices: Slices
+    status: Status,
+    group_id: str,
+    ends: dict[tuple[str, int], int],
+    samples: dict[str, list[Sample]],
+    slices: Slices,
+    patience: Patience,
 ) -> None:
     group = ("consumergroup", group_id)
-    described = await status.groups.ask(group_id, lambda token: DescribeGroup(token, group_id))
+    described = await status.groups.look_up(group_id, lambda token: DescribeGroup(token, group_id), patience)
     member_count = len(described.members)
     if described.is_other:
-        member_count = len((await status.groups.ask(group_id, lambda token: DescribeConsumerGroup(token, group_id))).members)
+        member_count = len((await status.groups.look_up(group_id, lambda token: DescribeConsumerGroup(token, group_id), patience)).members)
     samples["kafka_consumergroup_members"].append(Sample(member_count, (group,)))
-    fetched = await status.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, None, False))
+    fetched = await status.groups.look_up(group_id, lambda token: FetchOffsets(token, group_id, None, False), patience)
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     async for found in slices.over(sorted(fetched.offsets, key=lambda offset: (offset.topic, offset.partition))):
         labels: Labels = (group, ("topic", found.topic), ("partition", str(found.partition)))

@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from ottla.errors import ErrorCode
+from ottla.groups.consumer.commands import DescribedConsumerGroup
 from ottla.machine import Decision, StoredRecord
 from ottla.messages.group_records import OffsetCommitKey
 
@@ -31,4 +32,6 @@ def confirmed(decision: Decision) -> Decision:
 
 
 def _is_final(reply: Any) -> bool:
+    if isinstance(reply, DescribedConsumerGroup):  # no member asks for that
+        return False
     return getattr(reply, "error_code", 0) in FINAL or not FINAL.isdisjoint(getattr(reply, "error_codes", ()))

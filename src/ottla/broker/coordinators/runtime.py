@@ -26,16 +26,28 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.machine import Command, ReplicatedMachine, Token
 from ottla.metadata.image import ClusterImage
-from ottla.ports import World
+from ottla.ports import Clock, World
 from ottla.types import NO_LEADER, TopicPartition
 
 log = get_logger(__name__)
 KEY_KEPT_MAX: Final = 255
 """Longer keys are hashed each time: thousands of them would fill the memory."""
-LISTED_MS: Final = 500
-"""How long a listing waits for shards that have yet to commit something."""
+LOOKED_MS: Final = 500
+"""How long the questions of one request wait, all together, for shards that have yet to commit something."""
 M = TypeVar("M", bound=ReplicatedMachine)
 R = TypeVar("R")
+
+
+class Patience:
+    """``left_ms`` is how long a question of the request waits for a commit: none at all, where questions before it have waited."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until_ms = clock.monotonic_ms() + LOOKED_MS
+
+    @property
+    def left_ms(self) -> int:
+        return max(0, self._until_ms - self._clock.monotonic_ms())
 
 
 class CoordinatorKind(Struct, Generic[M], frozen=True):
@@ -202,30 +214,47 @@ class CoordinatorRuntime(Part, Generic[M]):
         return replies
 
     async def list_all(self, make_command: Callable[[Token], Command[R]]) -> list[R]:
-        """Returns what ``ask_all`` does, and waits no longer than ``LISTED_MS`` for what shards have yet to commit.
-
-        A shard that lacks replicas or room answers by what it has then: it must not keep the others from being listed. Kafka's never wait.
-        """
-
-        async def listed(shard: Shard[M]) -> R | KafkaError:
-            try:
-                return await shard.ask(make_command)
-            except KafkaError as error:
-                return error
-
-        asked = {asyncio.ensure_future(listed(shard)): shard for shard in self._shards.values()}
-        if asked:
-            await asyncio.wait(asked, timeout=LISTED_MS / 1000)
+        """Returns what ``ask_all`` does, each reply by what the shard has if it cannot commit that in time: it must not hide the others."""
+        patience = Patience(self._world.clock)
+        asked = [eager.start(self._seen(shard, make_command, patience)) for shard in self._shards.values()]
         replies = []
-        for task, shard in asked.items():
-            reply = None if task.cancel() else task.result()
-            if reply is None or (isinstance(reply, KafkaError) and reply.code == ErrorCode.COORDINATOR_NOT_AVAILABLE):
-                reply = shard.look(make_command)
-            if not isinstance(reply, KafkaError):
+        for reply in await asyncio.gather(*asked, return_exceptions=True):
+            if not isinstance(reply, BaseException):
                 replies.append(reply)
-            elif reply.code != ErrorCode.NOT_COORDINATOR:
+            elif not isinstance(reply, KafkaError) or reply.code != ErrorCode.NOT_COORDINATOR:
                 raise reply
         return replies
+
+    async def look_up(self, key: str, make_command: Callable[[Token], Command[R]], patience: Patience) -> R:
+        """Returns the reply of the key's coordinator to a question that changes nothing. KafkaError as of ``ask``.
+
+        A coordinator that lacks replicas or room answers by what it has when ``patience`` is at its end: Kafka's never wait.
+        """
+        return await self._seen(self.shard_of(key), make_command, patience)
+
+    async def _seen(self, shard: Shard[M], make_command: Callable[[Token], Command[R]], patience: Patience) -> R:
+        asked: list[Token] = []
+
+        def made(token: Token) -> Command[R]:
+            asked.append(token)
+            return make_command(token)
+
+        def end() -> None:
+            for token in asked:
+                shard.refuse(token, KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+        limit = self._world.timers.call_later_ms(patience.left_ms, end)
+        try:
+            return await shard.ask(made)
+        except KafkaError as error:
+            if error.code != ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                raise
+        finally:
+            limit.cancel()
+        reply = shard.look(make_command)
+        if isinstance(reply, KafkaError):
+            raise reply
+        return reply
 
     def shard_of(self, key: str) -> Shard[M]:
         """Returns the shard of the key. KafkaError as of ``ask``."""

@@ -1,13 +1,14 @@
 """ConsumerGroupDescribe, versions 0-1: epochs, members, what they have and what they are to have (KIP-848). v1 says which are classic.
 
 A group with topics that the caller may not describe is not shown. A group that is listed many times is answered once: else a
-short request would have an answer of gigabytes.
+short request would have an answer of gigabytes. A coordinator that cannot commit describes what it has.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from ottla.broker.coordinators.runtime import Patience
 from ottla.broker.handlers.consumer_group_heartbeat import OFF
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
@@ -25,16 +26,16 @@ CONSUMER: Final = 1
 
 
 async def handle(parts: Parts, context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    groups = []
+    groups, patience = [], Patience(parts.world.clock)
     async for group_id in Slices(parts.world.clock).over_distinct(request.group_ids):
-        group = await _describe(parts, context, group_id)
+        group = await _describe(parts, context, group_id, patience)
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = context.allowed(ResourceType.GROUP, group_id)
         groups.append(group)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 
-async def _describe(parts: Parts, context: RequestContext, group_id: str) -> messages.DescribedConsumerGroup:
+async def _describe(parts: Parts, context: RequestContext, group_id: str, patience: Patience) -> messages.DescribedConsumerGroup:
     refused = messages.DescribedConsumerGroup(group_id=group_id)
     if not parts.groups.serves_consumer_protocol:
         refused.error_code, refused.error_message = ErrorCode.UNSUPPORTED_VERSION, OFF
@@ -43,7 +44,7 @@ async def _describe(parts: Parts, context: RequestContext, group_id: str) -> mes
         refused.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return refused
     try:
-        result = await parts.groups.ask(group_id, lambda token: DescribeConsumerGroup(token, group_id))
+        result = await parts.groups.look_up(group_id, lambda token: DescribeConsumerGroup(token, group_id), patience)
     except KafkaError as error:
         refused.error_code, refused.error_message = error.code, error.message or None
         return refused

@@ -1,6 +1,7 @@
 """OffsetFetch, versions 1-10: how far groups have read; -1 where nothing was committed.
 
-v2 null topics mean all, and a top-level error; v7 require_stable; v8 many groups; v10 topic ids.
+v2 null topics mean all, and a top-level error; v7 require_stable; v8 many groups; v10 topic ids. Without require_stable a coordinator that
+cannot commit answers by what it has, as a tool wants it; who requires that waits, and is refused.
 
 What is listed again is answered once, a group with other topics INVALID_REQUEST: else a short request would have an answer of gigabytes.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.broker.coordinators.runtime import Patience
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
@@ -49,6 +51,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
     slices = Slices(parts.world.clock)
     if context.version >= GROUPS_SINCE:
         return OffsetFetchResponse(groups=await _groups(parts, context, request, slices))
+    patience = _patience(parts, request)
     wanted, denied = None, list[OffsetFetchResponseTopic]()  # what is denied is listed after the others, as Kafka does
     try:
         _check_group(context, request.group_id)
@@ -59,7 +62,7 @@ async def handle(parts: Parts, context: RequestContext, request: OffsetFetchRequ
                     wanted.append((topic.name, topic.partition_indexes))
                 else:
                     denied.append(_failed(topic.name, topic.partition_indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        fetched = await _fetch(parts, context, request.group_id, wanted, slices, require_stable=request.require_stable)
+        fetched = await _fetch(parts, context, request.group_id, wanted, slices, patience)
     except KafkaError as error:
         code = _code_of_partitions(error.code, context.version)
         listed = (request.topics or []) if code else []
@@ -101,20 +104,24 @@ def _offset(code: int, committed: int = -1) -> int:
     return ASK_AGAIN if code == ErrorCode.UNSTABLE_OFFSET_COMMIT else committed
 
 
+def _patience(parts: Parts, request: OffsetFetchRequest) -> Patience | None:
+    return None if request.require_stable else Patience(parts.world.clock)
+
+
 async def _groups(parts: Parts, context: RequestContext, request: OffsetFetchRequest, slices: Slices) -> list[OffsetFetchResponseGroup]:
     asked: dict[str, OffsetFetchRequestGroup] = {}
-    answers = []
+    answers, patience = [], _patience(parts, request)
     async for group in slices.over(request.groups):
         first = asked.setdefault(group.group_id, group)
         if first is group:
-            answers.append(await _group(parts, context, group, request, slices))
+            answers.append(await _group(parts, context, group, slices, patience))
         elif first != group:
             answers.append(OffsetFetchResponseGroup(group.group_id, error_code=ErrorCode.INVALID_REQUEST))
     return answers
 
 
 async def _group(
-    parts: Parts, context: RequestContext, group: OffsetFetchRequestGroup, request: OffsetFetchRequest, slices: Slices
+    parts: Parts, context: RequestContext, group: OffsetFetchRequestGroup, slices: Slices, patience: Patience | None
 ) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group.group_id)
     by_id = context.version >= TOPIC_IDS_SINCE
@@ -133,7 +140,7 @@ async def _group(
                 else:
                     wanted.append((name, topic.partition_indexes))
         member = group.member_id, group.member_epoch
-        fetched = await _fetch(parts, context, group.group_id, wanted, slices, require_stable=request.require_stable, member=member)
+        fetched = await _fetch(parts, context, group.group_id, wanted, slices, patience, member)
     except KafkaError as error:
         code = _code_of_partitions(error.code, context.version)
         listed = (group.topics or []) if code else []
@@ -166,14 +173,20 @@ async def _fetch(
     group_id: str,
     wanted: WantedTopics | None,
     slices: Slices,
-    *,
-    require_stable: bool,
+    patience: Patience | None,
     member: tuple[str | None, int] = (None, -1),
 ) -> dict[str, list[CommittedOffset]]:
-    """Returns offsets by topic, of all topics without those that may not be described; KafkaError with the group's code."""
+    """Returns offsets by topic, of all topics without those that may not be described; KafkaError with the group's code.
+
+    Without ``patience`` they must be stable.
+    """
 
     async def ask(pairs: tuple[tuple[str, int], ...] | None) -> tuple[CommittedOffset, ...]:
-        result = await parts.groups.ask(group_id, lambda token: FetchOffsets(token, group_id, pairs, require_stable, *member))
+        def command(token: int) -> FetchOffsets:
+            return FetchOffsets(token, group_id, pairs, patience is None, *member)
+
+        groups = parts.groups
+        result = await (groups.ask(group_id, command) if patience is None else groups.look_up(group_id, command, patience))
         if result.error_code:
             raise KafkaError(result.error_code)
         return result.offsets
