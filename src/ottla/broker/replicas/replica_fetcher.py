@@ -37,7 +37,8 @@ RETRY_MS_MAX: Final = 500
 JOIN_MS: Final = 5
 JOIN_MS_MAX: Final = 500
 """So long a fetch may wait at the leader once there are partitions that it does not ask for: the first time, and when one after the
-other was given up. Where partitions join all the time, as at a start, no answer that takes longer would ever be taken in."""
+other was given up. Where partitions join all the time, as at a start, no answer that takes longer would ever be taken in. A fetch that would be
+given up only after ``replica.fetch.wait.max.ms`` is not: by then it waits for no records, but for a leader that has much to do."""
 NO_ROOM_MS: Final = 100
 LATEST, EARLIEST = -1, -2
 
@@ -90,7 +91,7 @@ class ReplicaFetcher:
         self._want(partition)
         if not self._is_fetching:
             self._fetch_soon()
-        elif self._joining is None:
+        elif self._joining is None and self._join_ms < self._config["replica.fetch.wait.max.ms"]:
             self._joining = self._world.timers.call_later_ms(self._join_ms, self._give_up)
 
     def ask_for(self, partition: Partition) -> None:
