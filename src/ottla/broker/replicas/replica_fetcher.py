@@ -37,8 +37,10 @@ RETRY_MS_MAX: Final = 500
 JOIN_MS: Final = 5
 JOIN_MS_MAX: Final = 500
 """So long a fetch may wait at the leader once there are partitions that it does not ask for: the first time, and when one after the
-other was given up. Where partitions join all the time, as at a start, no answer that takes longer would ever be taken in. A fetch that would be
-given up only after ``replica.fetch.wait.max.ms`` is not: by then it waits for no records, but for a leader that has much to do."""
+other was given up. Where partitions join all the time, as at a start, no answer that takes longer would ever be taken in.
+
+No fetch is given up after ``replica.fetch.wait.max.ms``: by then it waits for no records, but for a leader that has much to do.
+"""
 NO_ROOM_MS: Final = 100
 LATEST, EARLIEST = -1, -2
 
