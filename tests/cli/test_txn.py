@@ -57,7 +57,7 @@ def test_a_coordinator_that_answers_nothing_is_not_waited_for_long(
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     monkeypatch.setattr(CoordinatorRuntime, "list_all", refuses)
-    monkeypatch.setattr(CoordinatorRuntime, "ask", refuses)
+    monkeypatch.setattr(CoordinatorRuntime, "look_up", refuses)
     monkeypatch.setattr("ottla.cli.txn.COORDINATOR_MS", 300)
     done = CliRunner().invoke(cli, ["txn", *arguments, "-B", bootstrap])
     assert "in default_api_timeout_ms=300" in done.output + str(done.exception)

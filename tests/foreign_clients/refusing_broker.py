@@ -50,7 +50,7 @@ class Refusing:
         self._code, self._kinds = code, kinds or (FetchOffsets,)
         self.asked.clear()
         self._groups.ask = self._answer  # type: ignore[method-assign]
-        self._groups.look_up = lambda key, make_command, _: self._answer(key, make_command)  # type: ignore[method-assign]
+        self._groups.look_up = lambda key, make_command, _: self._answer(key, make_command)  # type: ignore[method-assign, assignment]
         if at_once:
             self.go_on()
 
