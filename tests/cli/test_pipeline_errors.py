@@ -121,7 +121,7 @@ def test_a_jvm_that_has_ended_while_the_files_code_calls_it_is_named_and_not_the
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
     calls = "from py4j.clientserver import ClientServer, JavaParameters, PythonParameters\ndef totals():\n"
-    calls += f"    ClientServer(JavaParameters(port={port}), PythonParameters(port=0)).jvm.java.lang.System.nanoTime()\n"
+    calls += f"    ClientServer(JavaParameters(port={port}), PythonParameters(eager_load=False)).jvm.java.lang.System.nanoTime()\n"
     with pytest.raises(click.ClickException, match=r"^Spark's JVM has ended"):
         run(file, calls, log_file)
     with pytest.raises(click.ClickException, match=r"orders.py:2: FileNotFoundError: \[Errno 2\] No such file"):
