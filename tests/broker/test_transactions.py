@@ -300,13 +300,18 @@ def test_markers_are_judged_by_their_epochs() -> None:
     with_broker(body)
 
 
-def test_epochs_that_are_exhausted_go_on_with_another_producer_id() -> None:
+def test_epochs_that_are_exhausted_go_on_with_another_producer_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of a coordinator has the true number of epochs (tests/transactions/test_coordinator_laws.py)."""
+    for module in ("transaction", "table"):
+        monkeypatch.setattr(f"ottla.transactions.{module}.EPOCH_MAX", 300)
+
     async def body(broker: SimBroker) -> None:
         await create(broker)
         producer = await begun(broker, 2)
         assert broker.broker is not None
         first_id = producer.producer_id
         while producer.producer_id == first_id:
+            assert producer.epoch <= 300
             assert await producer.end(is_commit=False) == 0, "an abort of nothing raises the epoch"
         assert producer.epoch == 0
         assert await producer.write(KEY, b"a") == 0
