@@ -19,6 +19,7 @@ from ottla.messages.offset_commit import OffsetCommitRequest
 from ottla.messages.produce import ProduceRequest
 from ottla.sim.cluster import PORT, SimBroker
 from ottla.sim.interference import Held, Interference
+from ottla.types import TopicPartition
 from ottla.wire.schema import Request, Response
 
 ELSEWHERE, ELSEWHERE_PORT = 7, 9192
@@ -45,11 +46,15 @@ class TwoBrokers:
         self._hangs: type[Request] | None = None
         self._hung = self._questions = 0
         self._moves_after: int | None = None
+        self._moves = range(100)
         network.alter = self._alter
 
-    def hang(self, kind: type[Request], *, moves_after: int | None = 0) -> None:
-        """The answer of the next such request is held up; its broker's place is taken after so many questions of who has it, or never."""
-        self._hangs, self._moves_after = kind, moves_after
+    def hang(self, kind: type[Request], *, moves_after: int | None = 0, moves: range = range(100)) -> None:
+        """The answer of the next such request is held up; its broker's place is taken after so many questions of who has it, or never.
+
+        Of partitions those of these numbers have the next leader.
+        """
+        self._hangs, self._moves_after, self._moves = kind, moves_after, moves
 
     def _alter(self, request: Request, response: Any) -> Response | Held | None:
         if self._hangs is not None and isinstance(request, self._hangs):
@@ -69,7 +74,8 @@ class TwoBrokers:
         response.brokers.append(MetadataResponseBroker(ELSEWHERE, own.host, ELSEWHERE_PORT))
         for topic in response.topics if has_moved else []:
             for partition in topic.partitions:
-                partition.leader_id, partition.leader_epoch = ELSEWHERE, partition.leader_epoch + 1
+                if partition.partition_index in self._moves:
+                    partition.leader_id, partition.leader_epoch = ELSEWHERE, partition.leader_epoch + 1
         return response
 
 
@@ -110,6 +116,32 @@ def test_a_batch_whose_leader_stays_is_waited_for() -> None:
         assert len(network.of(ProduceRequest)) == 2
         assert len(network.of(MetadataRequest)) - asked == 1 + (HANGS_MS - LATE_MS) // AGAIN_MS - 1
         await producer.close()
+
+    beside_another(body)
+
+
+@pytest.mark.parametrize("is_idempotent", [True, False])
+def test_a_batch_whose_leader_stays_holds_up_none_that_was_sent_with_it(is_idempotent: bool) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        brokers = TwoBrokers(network)
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, enable_idempotence=is_idempotent))
+        for partition in (0, 1):
+            await producer.send_and_wait("t", b"0", partition=partition)
+        asked = len(network.of(ProduceRequest))
+        brokers.hang(ProduceRequest, moves=range(1, 2))
+        started = now()
+        stays, moved = [await producer.send("t", b"1", partition=partition) for partition in (0, 1)]
+        await moved
+        assert now() - started < LATE_MS / 1000 + SOON
+        await stays
+        assert now() - started >= HANGS_MS / 1000
+        assert len(network.of(ProduceRequest)) - asked == 2
+        assert await end_of(broker, TopicPartition("t", 0)) == 2
+        await producer.close()
+        assert producer.metrics().buffer_used_bytes == 0
 
     beside_another(body)
 

@@ -11,8 +11,10 @@ from ottla.client.cluster import Cluster
 from ottla.client.cluster_metadata import Node
 from ottla.client.head_start import HEAD_START_MS
 from ottla.client.late_answers import LATE_MS
+from ottla.client.producer_ids import new_producer_id
 from ottla.errors import KafkaError
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
@@ -69,6 +71,26 @@ def test_a_question_whose_answer_is_late_is_asked_another_and_the_connection_sta
         assert LATE_MS <= await took_ms(cluster, question(cluster)) < LATE_MS + HEAD_START_MS
         assert not before.is_closed
         assert await took_ms(cluster, question(cluster)) < HEAD_START_MS
+
+    with_two(body)
+
+
+def test_an_id_for_a_producer_is_asked_of_another() -> None:
+    """Nothing is sent before it has come, to whichever leader."""
+
+    async def body(cluster: Cluster, one: SimBroker, _: SimBroker) -> None:
+        cluster.request_timeout_ms = 30_000
+        one.machine.pause_process()
+        assert LATE_MS <= await took_ms(cluster, new_producer_id(cluster)) < LATE_MS + HEAD_START_MS
+
+    with_two(body)
+
+
+def test_the_epoch_of_a_transactional_id_is_not_asked_of_another() -> None:
+    async def body(cluster: Cluster, one: SimBroker, _: SimBroker) -> None:
+        one.machine.pause_process()
+        with pytest.raises(KafkaError, match="one:9092 has not answered InitProducerId in 2000 ms"):
+            await cluster.ask(None, InitProducerIdRequest("x", 1_000), InitProducerIdResponse)
 
     with_two(body)
 

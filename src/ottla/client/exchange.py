@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.client.accumulator import ProducerBatch
 from ottla.client.cluster import Cluster
 from ottla.client.connection import ClientConnection
@@ -25,13 +27,17 @@ async def exchange(
     cluster: Cluster,
     connection: ClientConnection,
     batches: list[ProducerBatch],
+    on_moved: Callable[[ProducerBatch, KafkaError], None],
     *,
     acks: int,
     codec: int,
     is_idempotent: bool,
     transaction: Enlistment | None = None,
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """Returns the broker's answer for each batch. UNKNOWN_TOPIC_OR_PARTITION when a topic left the metadata since its batch was taken."""
+    """Returns the broker's answer for each batch. UNKNOWN_TOPIC_OR_PARTITION when a topic left the metadata since its batch was taken.
+
+    While the answer is late, ``on_moved`` is called with each batch that is another leader's by now: it waits for the others no longer.
+    """
     version, epoch = connection.version_of(APIS[ApiKey.PRODUCE]), 0
     version_max: int | None = None
     if transaction is not None:
@@ -59,9 +65,18 @@ async def exchange(
         connection.send_unanswered(request)
         return {batch.partition: PartitionProduceResponse(base_offset=-1) for batch in batches}
 
+    waiting = list(batches)
+
     async def has_another() -> bool:
         await cluster.refresh(topics)
-        return all(_is_elsewhere(cluster, connection, batch) for batch in batches)
+        moved = [batch for batch in waiting if _is_elsewhere(cluster, connection, batch)]
+        if len(moved) == len(waiting):
+            return True
+        for batch in moved:
+            waiting.remove(batch)
+            text = f"{connection.address} did not answer, and another broker leads {batch.partition} by now"
+            on_moved(batch, KafkaError(ErrorCode.NETWORK_EXCEPTION, text))
+        return False
 
     with given_up_for_another(cluster.world, connection, has_another):
         response = await connection.ask(request, ProduceResponse, timeout_ms=cluster.request_timeout_ms, version_max=version_max)

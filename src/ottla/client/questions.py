@@ -11,6 +11,7 @@ from ottla.client.connection import ClientConnection
 from ottla.client.late_answers import LATE_MS
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.api_keys import ApiKey
+from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.registry import API_OF_REQUEST
 from ottla.wire.schema import Request, Response
 
@@ -49,6 +50,8 @@ def may_ask_another(request: Request, error: KafkaError) -> bool:
 
 
 def _is_question(request: Request) -> bool:
+    if isinstance(request, InitProducerIdRequest):
+        return request.transactional_id is None  # an id that no producer takes is no loss
     return API_OF_REQUEST[type(request)].key in _QUESTIONS
 
 

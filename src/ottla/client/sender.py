@@ -1,13 +1,12 @@
 """The producer's sending half: batches to their leaders, up to five requests in flight to each broker.
 
-Each batch carries the producer's id, epoch and a sequence number. When one fails in a way that may pass, its
-partition's later batches in flight come back too (the broker refuses a gap), and all go again in order once none is in
-flight. Batches of a partition are in flight over one connection only: after it broke, the next one waits until all are back.
-When the broker's sequence no longer matches (a batch was given up, or a broker lost its end of the log), the head
-batch is refused and so was not stored: it and all after it, in flight or not, are numbered from zero under a fresh id. Batches
-of other partitions, whose fate may be unknown, keep the id they had. A batch that is too large for its topic goes on in smaller
-ones, under its numbers; a single record that is too large fails alone. Whatever is raised on the way fails the batches that it
-concerns; no batch outlives delivery.timeout.ms. Source: KIP-91, KIP-98, KIP-126, KIP-360, KIP-480.
+Each batch carries the producer's id, epoch and a sequence number. When one fails in a way that may pass, its partition's later batches in
+flight come back too (the broker refuses a gap), and all go again in order once none is in flight. Batches of a partition are in flight
+over one connection only: after it broke, the next one waits until all are back. When the broker's sequence no longer matches (a batch was
+given up, or a broker lost its end of the log), the head batch is refused and so was not stored: it and all after it, in flight or not,
+are numbered from zero under a fresh id. Batches of other partitions, whose fate may be unknown, keep the id they had. A batch that is too
+large for its topic goes on in smaller ones, under its numbers; a single record that is too large fails alone. Whatever is raised on the
+way fails the batches that it concerns; no batch outlives delivery.timeout.ms. Source: KIP-91, KIP-98, KIP-126, KIP-360, KIP-480.
 """
 
 from __future__ import annotations
@@ -287,18 +286,19 @@ class Sender:
     async def _produce(self, node_id: int, connection: ClientConnection, taken: list[tuple[PartitionQueue, ProducerBatch]]) -> None:
         answers: dict[TopicPartition, PartitionProduceResponse] = {}
         problem = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's response does not list the partition")
-        batches = [batch for _, batch in taken]
+        left = {batch: queue for queue, batch in taken}
+
+        def on_moved(batch: ProducerBatch, error: KafkaError) -> None:
+            if self._transaction is not None:
+                self._transaction.on_lost()
+            self._settle(left.pop(batch), batch, PartitionProduceResponse(error_code=error.code, error_message=error.message))
+
         began_ms = self.meters.on_sent(self._clock.monotonic_ms())
         try:
             answers = await exchange(
-                self._cluster,
-                connection,
-                batches,
-                acks=self._acks,
-                codec=self._codec,
-                is_idempotent=self._is_idempotent,
-                transaction=self._transaction,
-            )
+                self._cluster, connection, list(left), on_moved,
+                acks=self._acks, codec=self._codec, is_idempotent=self._is_idempotent, transaction=self._transaction,
+            )  # fmt: skip
         except Exception as error:  # noqa: BLE001 - the task's edge: the request's batches fail with it
             problem = as_kafka_error(error)
             if self._transaction is not None:
@@ -307,7 +307,7 @@ class Sender:
             self._requests[node_id] -= 1
             self.meters.on_answered(self._clock.monotonic_ms() - began_ms)
         unanswered = PartitionProduceResponse(error_code=problem.code, error_message=problem.message)
-        for queue, batch in taken:
+        for batch, queue in left.items():
             self._settle(queue, batch, answers.get(queue.partition, unanswered))
 
     def _settle(self, queue: PartitionQueue, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
