@@ -14,9 +14,11 @@ from ottla.client.late_answers import LATE_MS
 from ottla.client.producer_ids import new_producer_id
 from ottla.errors import KafkaError
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse
 from ottla.sim.cluster import SimBroker, Simulation
+from ottla.sim.interference import Held, Interference
 from ottla.sim.loop import run
 
 REQUEST_MS = 2_000
@@ -105,6 +107,23 @@ def test_a_question_is_asked_of_each_broker_where_several_are_known_as_silent() 
         (await cluster.any_connection()).suspect()
         one.machine.pause_process()
         assert LATE_MS <= await took_ms(cluster, question(cluster)) < LATE_MS + HEAD_START_MS
+
+    with_two(body)
+
+
+def test_a_question_whose_answer_is_late_waits_behind_no_other_request() -> None:
+    """While a follower hangs, leaders hold batches back, and what is asked over the same connections."""
+
+    async def body(cluster: Cluster, one: SimBroker, _: SimBroker) -> None:
+        cluster.request_timeout_ms = 30_000
+        network = Interference(cluster)
+        network.alter = lambda request, _: Held(20_000) if isinstance(request, DescribeClusterRequest) else None
+        held = asyncio.ensure_future(cluster.ask(2, DescribeClusterRequest(), DescribeClusterResponse))
+        one.machine.pause_process()
+        assert LATE_MS <= await took_ms(cluster, question(cluster)) < LATE_MS + HEAD_START_MS
+        assert await took_ms(cluster, question(cluster)) < HEAD_START_MS
+        assert not held.done()
+        await held
 
     with_two(body)
 

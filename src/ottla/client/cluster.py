@@ -7,7 +7,7 @@ Concurrent needs for metadata share one request. Source: the Kafka protocol guid
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
@@ -46,6 +46,8 @@ FETCH_LANE: Final = "fetch"
 BRIEF_FETCH_LANE: Final = "brief-fetch"
 JOIN_LANE: Final = "join"
 TRANSACTION_LANE: Final = "transaction"
+QUESTION_LANE: Final = "question"
+"""For a question that comes late where it is behind others: a batch waits at its leader while a follower hangs."""
 
 
 class NodeEndpoint(Protocol):
@@ -161,25 +163,32 @@ class Cluster:
         self._retired = [old for old in (*self._retired, before) if old is not None and not old.is_closed]
         self._connections[place] = connection
 
-    async def any_connection(self, asked: Container[str] = ()) -> ClientConnection:
+    async def any_connection(self, asked: Collection[str] = ()) -> ClientConnection:
         """Returns a connection to any broker that answers: the least busy of those that are open, else that of the first that lets one come
         about, of the known nodes and the bootstrap addresses. Those that have left a request unanswered are the last, after
-        them those whose addresses are in ``asked``.
+        them those whose addresses are in ``asked``. Where some are, nothing else waits for an answer on the connection.
         """
-        opened = [found for (_, lane), found in self._connections.items() if lane == MAIN_LANE and not found.is_retired]
+        opened = [found for (_, lane), found in self._connections.items() if lane in (MAIN_LANE, QUESTION_LANE) and not found.is_retired]
         answering = [found for found in opened if found.address not in self._silent and found.address not in asked]
+        if asked:
+            answering = [found for found in answering if not found.in_flight_count]
         if answering:
             return min(answering, key=lambda found: found.in_flight_count)
         with self._outage.attempt(), waiting_for(f"a connection to a broker of {self._outage.addresses}"):
             return await self._reach(asked)
 
-    async def _reach(self, asked: Container[str]) -> ClientConnection:
+    async def _reach(self, asked: Collection[str]) -> ClientConnection:
         if self.is_closed:
             raise closed()
         first = {-1 - index: Node(-1 - index, host, port) for index, (host, port) in enumerate(self._bootstrap)}
         nodes = [*map(self.nodes.__getitem__, sorted(self.nodes)), *first.values()]
         nodes.sort(key=lambda node: [f"{node.host}:{node.port}" in addresses for addresses in (asked, self._silent)])
-        attempts = [partial(self._connect, node) if node.node_id in first else partial(self.connection, node.node_id) for node in nodes]
+        attempts = [
+            partial(self._connect, node)
+            if node.node_id in first
+            else partial(self.connection, node.node_id, QUESTION_LANE if asked and f"{node.host}:{node.port}" not in asked else MAIN_LANE)
+            for node in nodes
+        ]
         try:
             index, opened = await first_of(attempts, dispose=self._dispose)
         except BrokerOutOfReach as error:  # no broker is, so its id is no news

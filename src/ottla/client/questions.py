@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Collection
 from typing import Final, Protocol, TypeVar
 
 from ottla.client.background import background
@@ -41,7 +41,7 @@ class Brokers(Protocol):
 
     is_closed: bool
 
-    async def any_connection(self, asked: Container[str] = ()) -> ClientConnection: ...
+    async def any_connection(self, asked: Collection[str] = ()) -> ClientConnection: ...
 
 
 def may_ask_another(request: Request, error: KafkaError) -> bool:
