@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from tests.client.simulated import KEY, consumer_of, create, end_of, with_broker
 
+from ottla.client.cluster import TRANSACTION_LANE
 from ottla.client.late_answers import AGAIN_MS, LATE_MS
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
+from ottla.client.transaction_errors import CommitOutcomeUnknownError
 from ottla.messages.end_txn import EndTxnRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
@@ -185,6 +187,30 @@ def test_a_transaction_ends_at_the_next_coordinator() -> None:
         await producer.send("t", b"1")
         await producer.commit_transaction()
         assert await end_of(broker) == 4, "two records, and two ends"
+        await producer.close()
+
+    beside_another(body)
+
+
+def test_a_coordinator_that_left_a_call_unanswered_to_its_end_is_looked_for_again() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network = Interference(cluster)
+        brokers = TwoBrokers(network)
+        producer = Producer(cluster, ProducerSettings(linger_ms=0, transactional_id="tx", max_block_ms=LATE_MS - 1_000))
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        await producer.send("t", b"0")
+        brokers.hang(EndTxnRequest)
+        asked = len(network.of(FindCoordinatorRequest))
+        with pytest.raises(CommitOutcomeUnknownError):
+            await producer.commit_transaction()
+        started = now()
+        await producer.commit_transaction()
+        assert now() - started < SOON
+        assert len(network.of(FindCoordinatorRequest)) == asked + 1
+        assert cluster.open_connection(ELSEWHERE, TRANSACTION_LANE) is not None
         await producer.close()
 
     beside_another(body)

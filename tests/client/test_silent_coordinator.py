@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.client.simulated import consumer_of, create, fill, take, with_broker
+import asyncio
 
+import pytest
+from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
+
+from ottla.client.group_metadata import GroupMetadata
+from ottla.client.producer import Producer
+from ottla.client.producer_settings import ProducerSettings
+from ottla.client.transaction_errors import CommitOutcomeUnknownError, TransactionAbortableError
+from ottla.errors import KafkaError
 from ottla.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from ottla.messages.end_txn import EndTxnRequest
+from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.leave_group import LeaveGroupRequest
 from ottla.messages.offset_commit import OffsetCommitRequest
+from ottla.messages.produce import ProduceRequest
+from ottla.messages.txn_offset_commit import TxnOffsetCommitRequest
 from ottla.sim.cluster import SimBroker
 from ottla.sim.interference import Fate, Held, Interference
 from ottla.wire.schema import Request
 
+MAX_BLOCK_MS = 3_000
 FOREVER_MS = 10_000_000
 REQUEST_TIMEOUT_MS = 30_000
 PROTOCOLS = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -63,5 +75,58 @@ def test_an_automatic_commit_that_is_under_way_is_not_sent_again_after_a_newer_o
         assert sent[0] == 3, "the automatic one"
         assert set(sent[sent.index(1) :]) == {1}
         await consumer.close()
+
+    with_broker(body)
+
+
+@pytest.mark.parametrize(
+    ("call", "unanswered"),
+    [
+        ("init", InitProducerIdRequest),
+        ("offsets", TxnOffsetCommitRequest),
+        ("commit", EndTxnRequest),
+        ("abort", EndTxnRequest),
+        ("abort", ProduceRequest),
+    ],
+)
+def test_a_call_of_a_transaction_ends_in_its_time(call: str, unanswered: type[Request]) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("p")
+        network, clock = Interference(cluster), cluster.world.clock
+        producer = Producer(cluster, ProducerSettings(transactional_id="x", linger_ms=0, max_block_ms=MAX_BLOCK_MS))
+        if call != "init":
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", b"1")
+        network.alter = lambda request, _: Held(MAX_BLOCK_MS + 1_000) if isinstance(request, unanswered) else None
+        if unanswered is ProduceRequest:
+            await producer.send("t", b"2")
+            while len(network.of(ProduceRequest)) < 2:
+                await asyncio.sleep(0)
+        began_ms = clock.monotonic_ms()
+        match call:
+            case "init":
+                with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+                    await producer.init_transactions()
+            case "offsets":
+                with pytest.raises(TransactionAbortableError, match="REQUEST_TIMED_OUT"):
+                    await producer.send_offsets_to_transaction({KEY: 1}, GroupMetadata("g"))
+            case "commit":
+                with pytest.raises(CommitOutcomeUnknownError):
+                    await producer.commit_transaction()
+            case _:
+                with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+                    await producer.abort_transaction()
+        assert clock.monotonic_ms() - began_ms <= MAX_BLOCK_MS
+        network.alter = lambda request, _: None
+        match call:  # what did not end may be called again
+            case "init":
+                await producer.init_transactions()
+            case "commit":
+                await producer.commit_transaction()
+            case _:
+                await producer.abort_transaction()
+        await producer.close()
 
     with_broker(body)

@@ -33,7 +33,13 @@ OFFSET_COMMIT_BY_NAME: Final = 9
 EPOCHS_SINCE: Final = 9
 """From this version on OffsetCommit and OffsetFetch know the epochs of members (KIP-848)."""
 _LOOK_AGAIN: Final = frozenset(
-    {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NETWORK_EXCEPTION, ErrorCode.BROKER_NOT_AVAILABLE}
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
 )
 
 

@@ -14,6 +14,7 @@ import asyncio
 from typing import Final, NoReturn, Protocol
 
 from ottla.client.background import background
+from ottla.client.call_limit import ended_by, waiting_for
 from ottla.client.cluster import Cluster
 from ottla.client.enlistment import Enlistment
 from ottla.client.failures import as_kafka_error
@@ -41,6 +42,10 @@ FEATURE: Final = "transaction.version"
 ADD_PARTITIONS_OF_CLIENTS: Final = 3
 LEVEL_2_VERSIONS: Final = {ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.END_TXN: 5}
 GENERATIONS_SINCE: Final = 3
+
+
+def _code(response: InitProducerIdResponse | AddOffsetsToTxnResponse | EndTxnResponse) -> int:
+    return response.error_code
 
 
 class Outbox(Protocol):
@@ -79,7 +84,7 @@ class Transactions:
         """Gets a producer id and epoch; fences earlier producers of the transactional id, and ends what they left open."""
         self._states.call(Call.INIT)
         try:
-            await self._take_epoch()
+            await self._take_epoch(self._requests.deadline_ms())
         except BaseException:
             self._states.on(Event.NOT_INITIALIZED)
             raise
@@ -89,9 +94,10 @@ class Transactions:
         """Opens a transaction. The coordinator learns of it with its first partition, or is asked for a new epoch now."""
         self._states.call(Call.BEGIN)
         try:
-            level = await self._level()
+            deadline_ms = self._requests.deadline_ms()
+            level = await self._level(deadline_ms)
             if self._enlistment.needs_epoch or (level >= 2 and self._enlistment.ended_at_level_1):
-                await self._take_epoch()
+                await self._take_epoch(deadline_ms)
         except BaseException:
             self._states.on(Event.NOT_BEGUN)
             raise
@@ -105,14 +111,15 @@ class Transactions:
             raise TypeError(f"the second argument is the consumer's group_metadata(), and not {group!r}")
         self._states.check(Call.SEND_OFFSETS)
         async with self._offsets_turn:
+            deadline_ms = self._requests.deadline_ms()
             self._states.call(Call.SEND_OFFSETS)
             if not places:
                 return
             self._enlistment.was_asked = True
             try:
                 if self._enlistment.level < 2:
-                    await self._add_offsets(group.group_id)
-                await self._commit_offsets(places, group)
+                    await self._add_offsets(group.group_id, deadline_ms)
+                await self._commit_offsets(places, group, deadline_ms)
             except KafkaError as error:
                 self._states.fail(of_addition(error))
                 self._states.raise_problem()
@@ -138,19 +145,22 @@ class Transactions:
                 raise
             self._states.raise_problem()
         if self._enlistment.was_asked:
-            await self._end(is_commit=True)
+            await self._end(self._requests.deadline_ms(), is_commit=True)
         self._states.on(Event.ENDED)
 
     async def abort(self) -> None:
         """Aborts the transaction; batches that were not sent never are. Call it again when it raises that its time is over."""
         self._states.call(Call.ABORT)
+        deadline_ms = self._requests.deadline_ms()
         try:
             self._outbox.drop_unsent(self._enlistment.why_dropped())
-            async with self._offsets_turn:
-                await self._outbox.landed()
+            async with ended_by(self._max_block_ms, f"abort_transaction has not ended in max_block_ms={self._max_block_ms}"):
+                with waiting_for("what was sent before"):
+                    async with self._offsets_turn:
+                        await self._outbox.landed()
             self._outbox.drop_unsent(self._enlistment.why_dropped())
             if self._enlistment.was_asked:
-                await self._end(is_commit=False)
+                await self._end(deadline_ms, is_commit=False)
         except BaseException:
             if self._states.state is State.ABORTING:
                 self._states.on(Event.UNANSWERED)
@@ -172,11 +182,11 @@ class Transactions:
 
     # The producer's epoch, and the transaction's level
 
-    async def _take_epoch(self) -> None:
+    async def _take_epoch(self, deadline_ms: int) -> None:
         enlistment = self._enlistment
         request = InitProducerIdRequest(enlistment.transactional_id, self._timeout_ms, enlistment.producer_id, enlistment.producer_epoch)
         try:
-            response = await self._requests.ask_until_answered(request, InitProducerIdResponse, lambda response: response.error_code)
+            response = await self._requests.ask_until_answered(request, InitProducerIdResponse, _code, deadline_ms)
             if response.error_code:
                 text = f"transactional id {enlistment.transactional_id!r}"
                 if response.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
@@ -191,10 +201,10 @@ class Transactions:
         self._enlistment.needs_epoch = self._enlistment.ended_at_level_1 = False
         self._outbox.take_identity(producer_id)
 
-    async def _level(self) -> int:
+    async def _level(self, deadline_ms: int) -> int:
         """Returns 2 when the cluster has finalized it, and the coordinator's versions are new enough."""
         try:
-            connection = await self._requests.connection()
+            connection = await self._requests.connection(deadline_ms)
             await self._cluster.renew_features(connection)
         except KafkaError as error:
             self._fail(error)
@@ -259,15 +269,15 @@ class Transactions:
             self._requests.coordinator.on_error(problem.code)
         return problem
 
-    async def _add_offsets(self, group_id: str) -> None:
+    async def _add_offsets(self, group_id: str, deadline_ms: int) -> None:
         enlistment = self._enlistment
         request = AddOffsetsToTxnRequest(enlistment.transactional_id, enlistment.producer_id, enlistment.producer_epoch, group_id)
-        response = await self._requests.ask_until_answered(request, AddOffsetsToTxnResponse, lambda response: response.error_code)
+        response = await self._requests.ask_until_answered(request, AddOffsetsToTxnResponse, _code, deadline_ms)
         if response.error_code:
             raise KafkaError(response.error_code, f"offsets of group {group_id!r} cannot be part of the transaction")
         enlistment.is_confirmed = True
 
-    async def _commit_offsets(self, places: dict[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+    async def _commit_offsets(self, places: dict[TopicPartition, OffsetAndMetadata], group: GroupMetadata, deadline_ms: int) -> None:
         enlistment = self._enlistment
         topics: dict[str, TxnOffsetCommitRequestTopic] = {}
         for partition, place in places.items():
@@ -288,6 +298,7 @@ class Transactions:
             request,
             TxnOffsetCommitResponse,
             lambda response: next((found.error_code for topic in response.topics for found in topic.partitions if found.error_code), 0),
+            deadline_ms,
             group_id=group.group_id,
             version_max=version if enlistment.level >= 2 else version - 1,
             version_min=GENERATIONS_SINCE if group.member_id or group.generation_id >= 0 else 0,
@@ -300,7 +311,7 @@ class Transactions:
 
     # The end
 
-    async def _end(self, *, is_commit: bool) -> None:
+    async def _end(self, deadline_ms: int, *, is_commit: bool) -> None:
         """Asks the coordinator to end the transaction. Raises what that leaves the application to do."""
         enlistment = self._enlistment
         request = EndTxnRequest(enlistment.transactional_id, enlistment.producer_id, enlistment.producer_epoch, is_commit)
@@ -309,7 +320,8 @@ class Transactions:
             response = await self._requests.ask_until_answered(
                 request,
                 EndTxnResponse,
-                lambda response: response.error_code,
+                _code,
+                deadline_ms,
                 version_max=version if enlistment.level >= 2 else version - 1,
                 on_lost=(lambda: self._states.on(Event.LOST)) if is_commit else (lambda: None),
             )
@@ -326,7 +338,7 @@ class Transactions:
             raise
         code = response.error_code
         if code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and not is_commit:
-            await self._take_epoch()  # the coordinator has forgotten the id, and the transaction with it
+            await self._take_epoch(deadline_ms)  # the coordinator has forgotten the id, and the transaction with it
         elif code == ErrorCode.INVALID_TXN_STATE and not is_commit and not enlistment.is_confirmed:
             pass  # nothing of the transaction came to the coordinator: there is nothing to abort
         elif code:
