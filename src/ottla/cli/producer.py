@@ -11,7 +11,7 @@ from ottla.cli.client_settings import client_settings
 from ottla.cli.named_topics import check_partitions
 from ottla.cli.names import TOPICS
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, time_text
-from ottla.cli.unanswered import Unanswered, by_leader, leaderless
+from ottla.cli.unanswered import Unanswered, by_leader, leaderless, raise_silence
 from ottla.errors import KafkaError
 from ottla.types import TopicPartition
 
@@ -52,7 +52,9 @@ def list_producers(topics: tuple[str, ...], partitions: tuple[int, ...], bootstr
         found: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {}
         for leader, keys in by_leader(wanted).items():
             with unanswered.of(leader, f"the producers of {len(keys)} partition{'s'[: len(keys) != 1]} that it leads"):
-                found |= admin.describe_producers(keys)
+                answers = admin.describe_producers(keys)
+                raise_silence(answers.values())
+                found |= answers
         unanswered.note_leaderless(admin, leaderless(wanted), "the producers")
     columns = [name if output == "json" else TEXT_NAMES.get(name, name) for name in COLUMNS]
     rows = []

@@ -134,6 +134,13 @@ def internal_partitions(admin: Admin, topic: str = GROUP_METADATA_TOPIC) -> dict
     return {TopicPartition(topic, index): partition for index, partition in found.partitions.items()}
 
 
+def raise_silence(answers: Iterable[object]) -> None:
+    """Raises the error, among the answers for items of one broker, that says that the broker does not answer."""
+    for answer in answers:
+        if isinstance(answer, KafkaError) and answer.code in SILENT:
+            raise answer
+
+
 def of_each_broker(admin: Admin, unanswered: Unanswered, what: str, ask: Callable[[int], Iterable[T]]) -> list[T]:
     """Returns what the brokers that serve and answer say, one after the other. ``what`` has a place for the broker's id."""
     found: list[T] = []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final, TypeVar
 
 from ottla.client.call_limit import ANSWER_MS, DEFAULT_API_TIMEOUT_MS, waiting_for
 from ottla.client.cluster import KEY_TYPE_GROUP, Cluster
+from ottla.client.late_answers import given_up_for_another
 from ottla.client.wrong_calls import check_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -17,6 +20,11 @@ R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 DEFAULT_TIMEOUT_MS = 30_000
 """Of a request, at the broker, where the caller says nothing."""
+AT_ONCE_MAX: Final = 16
+"""So many groups or transactional ids are asked for at a time."""
+HasMoved = Callable[[], Awaitable[bool]]
+NO_ANSWER: Final = frozenset({ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.BROKER_NOT_AVAILABLE})
+"""After these a request may have been carried out or not."""
 NOT_YET: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
@@ -36,6 +44,101 @@ class AdminBase:
         wait_ms = None if timeout_ms is None else max(self._cluster.request_timeout_ms, timeout_ms + ANSWER_MS)
         return await self._cluster.ask(node_id, request, response_type, timeout_ms=wait_ms)
 
+    async def _ask_unless_moved(
+        self,
+        node_id: int,
+        request: Request,
+        response_type: type[R],
+        has_moved: Callable[[], Awaitable[bool]],
+        *,
+        timeout_ms: int | None = None,
+        version_max: int | None = None,
+        version_min: int = 0,
+    ) -> R:
+        """Returns the broker's response. NETWORK_EXCEPTION where that is late, and what was asked for is another broker's by now."""
+        wait_ms = self._cluster.request_timeout_ms
+        connection = await self._cluster.connection(node_id)
+        connection.require(type(request), version_min)
+        with given_up_for_another(self._cluster.world, connection, has_moved):
+            limit_ms = wait_ms if timeout_ms is None else max(wait_ms, timeout_ms + ANSWER_MS)
+            return await connection.ask(request, response_type, timeout_ms=limit_ms, version_max=version_max)
+
+    async def _ask_brokers(
+        self, node_ids: Iterable[int] | None, request: Request, response_type: type[R], *, version_min: int = 0
+    ) -> dict[int, R]:
+        """Returns the response of each of the brokers, which are asked at once; of all when None. KafkaError of the first that fails.
+
+        Where all are asked and one that hangs leaves the cluster meanwhile, the others are asked again: they have what it had.
+        """
+
+        async def has_left(node_id: int) -> bool:
+            await self._cluster.refresh()
+            return node_id not in self._cluster.nodes
+
+        async def ask(node_id: int) -> R | KafkaError:
+            async def once() -> R:
+                gone = partial(has_left, node_id)
+                response = await self._ask_unless_moved(node_id, request, response_type, gone, version_min=version_min)
+                raise_for(response.error_code, None)  # type: ignore[attr-defined]  # the APIs that are asked so have one
+                return response
+
+            try:
+                return await self._until_loaded(once)
+            except KafkaError as error:
+                return error
+
+        while True:
+            await self._cluster.refresh()
+            asked = sorted(self._cluster.nodes if node_ids is None else node_ids)
+            answers = dict(zip(asked, await asyncio.gather(*map(ask, asked)), strict=True))
+            problems = {node_id: answer for node_id, answer in answers.items() if isinstance(answer, KafkaError)}
+            if not problems:
+                return {node_id: answer for node_id, answer in answers.items() if not isinstance(answer, KafkaError)}
+            for node_id, problem in problems.items():
+                if node_ids is not None or not problem.is_transient or not await has_left(node_id):
+                    raise problem
+
+    async def _ask_leaders(
+        self, partitions: Iterable[TopicPartition], ask: Callable[[int, list[TopicPartition], HasMoved], Awaitable[dict[TopicPartition, T]]]
+    ) -> dict[TopicPartition, T | KafkaError]:
+        """Returns what ``ask`` returns of each leader's partitions, the leaders being asked at once; or why a partition's was not asked.
+
+        ``ask`` must allow to be repeated: partitions whose leader failed are asked of the next one, where there is one.
+        """
+        results: dict[TopicPartition, T | KafkaError] = {}
+        left = list(partitions)
+        while left:
+            leaders, orphans = await self._by_leader(left)
+            results |= {key: without_leader(key) for key in orphans}
+            left = []
+            for some, failed in await asyncio.gather(*(self._ask_leader(leader, led, ask) for leader, led in leaders.items())):
+                results |= some
+                left += failed
+        return results
+
+    async def _ask_leader(
+        self,
+        leader: int,
+        partitions: list[TopicPartition],
+        ask: Callable[[int, list[TopicPartition], HasMoved], Awaitable[dict[TopicPartition, T]]],
+    ) -> tuple[dict[TopicPartition, T | KafkaError], list[TopicPartition]]:
+        """Returns what came of the partitions, and those that another broker leads by now."""
+
+        async def moved() -> list[TopicPartition]:
+            await self._cluster.refresh({partition.topic for partition in partitions})
+            return [partition for partition in partitions if self._cluster.leader(partition) not in (None, leader)]
+
+        async def has_moved() -> bool:
+            return len(await moved()) > 0
+
+        try:
+            return dict((await ask(leader, partitions, has_moved)).items()), []
+        except KafkaError as error:
+            elsewhere: list[TopicPartition] = []
+            with contextlib.suppress(KafkaError):  # the first one says more
+                elsewhere = await moved() if error.is_transient else []
+            return {partition: error for partition in partitions if partition not in elsewhere}, elsewhere
+
     async def _by_leader(self, partitions: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
         """Returns the partitions by their present leader, and the partitions without a leader."""
         wanted = list(partitions)
@@ -49,6 +152,56 @@ class AdminBase:
             else:
                 leaders.setdefault(leader, []).append(partition)
         return dict(sorted(leaders.items())), orphans
+
+    async def _ask_coordinator(
+        self,
+        key: str,
+        request: Request,
+        response_type: type[R],
+        key_type: int = KEY_TYPE_GROUP,
+        *,
+        version_max: int | None = None,
+        is_repeatable: bool = True,
+    ) -> tuple[int, R]:
+        """Returns the coordinator of the group, or of the transactional id, and its response.
+
+        What is repeatable is asked of the next one, where one leaves it unanswered and another is the coordinator by now.
+        """
+        while True:
+            node_id = await self._coordinator(key, key_type)
+
+            async def has_moved(asked: int = node_id) -> bool:
+                return await self._cluster.coordinator(key, key_type) != asked
+
+            try:
+                return node_id, await self._ask_unless_moved(node_id, request, response_type, has_moved, version_max=version_max)
+            except KafkaError as error:
+                if not is_repeatable or error.code not in NO_ANSWER or not await self._is(has_moved):
+                    raise
+
+    @staticmethod
+    async def _is(so: HasMoved) -> bool:
+        """Returns the answer; False where no broker says it: the error before says more."""
+        try:
+            return await so()
+        except KafkaError:
+            return False
+
+    async def _of_each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T | KafkaError]:
+        """Returns what ``ask`` returns for each of them, or why not; some are asked for at once."""
+        results: dict[str, T | KafkaError] = {}
+        places = asyncio.Semaphore(AT_ONCE_MAX)
+
+        async def one(key: str) -> None:
+            async with places:
+                try:
+                    results[key] = await ask(key)
+                except KafkaError as error:
+                    results[key] = error
+
+        wanted = list(dict.fromkeys(keys))
+        await asyncio.gather(*map(one, wanted))
+        return {key: results[key] for key in wanted}
 
     async def _until_loaded(self, ask: Callable[[], Awaitable[T]], *, also: frozenset[ErrorCode] = frozenset()) -> T:
         """Returns what ``ask`` returns, called again while it raises that the coordinator is elsewhere or loading, or one of ``also``."""

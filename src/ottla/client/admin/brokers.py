@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla import __version__
-from ottla.client.admin.base import AdminBase, at_broker, by_topic, error_of, raise_for, without_leader
+from ottla.client.admin.base import AdminBase, HasMoved, at_broker, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import ActiveProducer, DirectoryReplica, LogDir, QuorumDescription, QuorumReplica
 from ottla.client.cluster_metadata import Node
 from ottla.client.connection import SOFTWARE_NAME
@@ -74,14 +74,10 @@ class BrokerAdmin(AdminBase):
 
     async def describe_log_dirs(self, node_ids: Iterable[int] | None = None, *, with_replicas: bool = True) -> dict[int, list[LogDir]]:
         """Returns the log directories of each broker, or of the given ones, with their replicas, sizes and space."""
-        await self._cluster.refresh()
+        wanted = None if node_ids is None else node_ids_of(node_ids, "describe_log_dirs")
         request = DescribeLogDirsRequest(None if with_replicas else [])
-        results: dict[int, list[LogDir]] = {}
-        for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids_of(node_ids, "describe_log_dirs")):
-            response = await self._cluster.ask(node_id, request, DescribeLogDirsResponse)
-            raise_for(response.error_code, None)
-            results[node_id] = [_log_dir(found) for found in response.results]
-        return results
+        answers = await self._ask_brokers(wanted, request, DescribeLogDirsResponse)
+        return {node_id: [_log_dir(found) for found in response.results] for node_id, response in answers.items()}
 
     async def alter_replica_log_dirs(self, node_id: int, directories: ByPartition[str]) -> dict[TopicPartition, KafkaError | None]:
         """Asks the broker to move replicas to these log directories; ``describe_log_dirs`` shows the progress.
@@ -152,20 +148,27 @@ class BrokerAdmin(AdminBase):
 
         KAFKA_STORAGE_ERROR for one that the broker cannot open says why, to users who may describe the cluster.
         """
-        if broker_id is None:
-            leaders, orphans = await self._by_leader(partitions_of(partitions))
-        else:
-            check_count("broker_id", broker_id)
-            await self._cluster.refresh()
-            leaders, orphans = {broker_id: partitions_of(partitions)}, []
-        results: dict[TopicPartition, list[ActiveProducer] | KafkaError] = {key: without_leader(key) for key in orphans}
-        for leader, led in leaders.items():
+
+        async def ask(
+            node_id: int, led: list[TopicPartition], has_moved: HasMoved
+        ) -> dict[TopicPartition, list[ActiveProducer] | KafkaError]:
             request = producers.DescribeProducersRequest([producers.TopicRequest(*item) for item in by_topic(led).items()])
-            for topic in (await self._cluster.ask(leader, request, producers.DescribeProducersResponse)).topics:
-                for found in topic.partitions:
-                    key = TopicPartition(topic.name, found.partition_index)
-                    results[key] = error_of(found.error_code, found.error_message) or list(map(_producer, found.active_producers))
-        return results
+            response = await self._ask_unless_moved(node_id, request, producers.DescribeProducersResponse, has_moved)
+            return {
+                TopicPartition(topic.name, found.partition_index): error_of(found.error_code, found.error_message)
+                or list(map(_producer, found.active_producers))
+                for topic in response.topics
+                for found in topic.partitions
+            }
+
+        async def never() -> bool:
+            return False
+
+        if broker_id is None:
+            return await self._ask_leaders(partitions_of(partitions), ask)
+        check_count("broker_id", broker_id)
+        await self._cluster.refresh()
+        return await ask(broker_id, partitions_of(partitions), never)
 
 
 def _log_dir(found: DescribeLogDirsResult) -> LogDir:

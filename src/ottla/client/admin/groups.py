@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ottla.client.admin.base import NOT_YET, AdminBase, by_topic, error_of, raise_for
+from ottla.client.admin.base import AdminBase, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import GroupDescription, GroupListing, GroupMember
 from ottla.client.consumer_protocol import decode_assignment
 from ottla.client.coordinator import not_committed
@@ -63,29 +63,24 @@ class CommittedOffset:
 
 
 class GroupAdmin(AdminBase):
-    """Each group's coordinator is asked: where it has moved, once it is found; while it loads its groups, once it has them."""
+    """Each group's coordinator is asked: where it has moved, once it is found; while it loads its groups, once it has them.
+
+    What may be repeated is asked of the next coordinator, too, where one hangs or is gone.
+    """
 
     async def list_groups(self, node_ids: Iterable[int] | None = None) -> list[GroupListing]:
         """Returns the groups of every broker, or those that the given ones coordinate. KafkaError where one of them does not answer."""
-        await self._cluster.refresh()
+        wanted = None if node_ids is None else node_ids_of(node_ids, "list_groups")
         groups: list[GroupListing] = []
-        for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids_of(node_ids, "list_groups")):
-
-            async def ask(node_id: int = node_id) -> ListGroupsResponse:
-                response = await self._cluster.ask(node_id, ListGroupsRequest(), ListGroupsResponse)
-                raise_for(response.error_code, None)
-                return response
-
-            found = (await self._until_loaded(ask)).groups
-            groups += [GroupListing(each.group_id, each.group_state, each.protocol_type, each.group_type) for each in found]
+        for response in (await self._ask_brokers(wanted, ListGroupsRequest(), ListGroupsResponse)).values():
+            groups += [GroupListing(each.group_id, each.group_state, each.protocol_type, each.group_type) for each in response.groups]
         return groups
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Describes the group: state "Dead" when it is not known. A consumer group (KIP-848) has its epochs and targets, too."""
 
         async def ask() -> DescribedGroup:
-            node_id = await self._coordinator(group_id)
-            response = await self._cluster.ask(node_id, DescribeGroupsRequest([group_id]), DescribeGroupsResponse)
+            _, response = await self._ask_coordinator(group_id, DescribeGroupsRequest([group_id]), DescribeGroupsResponse)
             [group] = response.groups
             if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
                 group.group_state = "Dead"
@@ -105,8 +100,7 @@ class GroupAdmin(AdminBase):
         """Returns None when there is no consumer group of that name, or the cluster knows no consumer groups."""
 
         async def ask() -> DescribedConsumerGroup | None:
-            node_id = await self._coordinator(group_id)
-            response = await self._cluster.ask(node_id, ConsumerGroupDescribeRequest([group_id]), ConsumerGroupDescribeResponse)
+            _, response = await self._ask_coordinator(group_id, ConsumerGroupDescribeRequest([group_id]), ConsumerGroupDescribeResponse)
             [group] = response.groups
             if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
                 return None
@@ -128,19 +122,15 @@ class GroupAdmin(AdminBase):
 
     async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, KafkaError | None]:
         """Deletes groups and their offsets: None for each that was deleted, else why not: NON_EMPTY_GROUP while it has members."""
-        results: dict[str, KafkaError | None] = {}
-        for group_id in named(group_ids, "delete_groups"):
 
-            async def ask(group_id: str = group_id) -> None:
-                node_id = await self._coordinator(group_id)
-                response = await self._cluster.ask(node_id, DeleteGroupsRequest([group_id]), DeleteGroupsResponse)
-                for result in response.results:
-                    results[result.group_id] = error_of(result.error_code, f"group {result.group_id!r}")
-                    if result.error_code in NOT_YET:
-                        raise_for(result.error_code, None)
+        async def delete(group_id: str) -> None:
+            request = DeleteGroupsRequest([group_id])
+            _, response = await self._ask_coordinator(group_id, request, DeleteGroupsResponse, is_repeatable=False)
+            for result in response.results:
+                raise_for(result.error_code, f"group {result.group_id!r}")
 
-            await self._until_loaded(ask)
-        return results
+        names = named(group_ids, "delete_groups")
+        return await self._of_each(names, lambda name: self._until_loaded(lambda: delete(name)))
 
     async def committed_offsets(
         self, group_id: str, partitions: Iterable[PartitionLike] | None = None, *, require_stable: bool = False
@@ -184,8 +174,7 @@ class GroupAdmin(AdminBase):
         request = OffsetFetchRequest(group_id, wanted, [OffsetFetchRequestGroup(group_id)], require_stable)
 
         async def ask() -> OffsetFetchResponse:
-            connection = await self._cluster.connection(await self._coordinator(group_id))
-            response = await connection.ask(request, OffsetFetchResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=7)
+            _, response = await self._ask_coordinator(group_id, request, OffsetFetchResponse, version_max=7)
             raise_for(response.error_code, None)
             return response
 
@@ -212,8 +201,7 @@ class GroupAdmin(AdminBase):
         request = OffsetCommitRequest(group_id, topics=list(topics.values()))
 
         async def ask() -> None:
-            connection = await self._cluster.connection(await self._coordinator(group_id))
-            response = await connection.ask(request, OffsetCommitResponse, timeout_ms=self._cluster.request_timeout_ms, version_max=9)
+            _, response = await self._ask_coordinator(group_id, request, OffsetCommitResponse, version_max=9)
             for answer in response.topics:
                 for result in answer.partitions:
                     text = not_committed(answer.name, result.partition_index, group_id, result.error_code)
@@ -231,8 +219,7 @@ class GroupAdmin(AdminBase):
         ]
 
         async def ask() -> OffsetDeleteResponse:
-            node_id = await self._coordinator(group_id)
-            response = await self._cluster.ask(node_id, OffsetDeleteRequest(group_id, wanted), OffsetDeleteResponse)
+            _, response = await self._ask_coordinator(group_id, OffsetDeleteRequest(group_id, wanted), OffsetDeleteResponse)
             raise_for(response.error_code, f"group {group_id!r}")
             return response
 

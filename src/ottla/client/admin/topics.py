@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.client.admin.base import AdminBase, at_broker, by_topic, error_of, raise_for, without_leader
+from ottla.client.admin.base import AdminBase, HasMoved, at_broker, by_topic, error_of, raise_for
 from ottla.client.admin.descriptions import PartitionDescription, Reassignment
 from ottla.client.admin.resources import ConfigValue, text_of
 from ottla.client.cluster_metadata import TopicMetadata
@@ -145,9 +145,8 @@ class TopicAdmin(AdminBase):
         wanted = keyed(offsets)
         for partition, offset in wanted.items():
             check_count(f"the offset of {partition}", offset)
-        leaders, orphans = await self._by_leader(wanted)
-        results: dict[TopicPartition, int | KafkaError] = {key: without_leader(key) for key in orphans}
-        for leader, partitions in leaders.items():
+
+        async def delete(leader: int, partitions: list[TopicPartition], has_moved: HasMoved) -> dict[TopicPartition, int | KafkaError]:
             topics = [
                 deleting.DeleteRecordsTopic(
                     topic, [deleting.DeleteRecordsPartition(index, wanted[TopicPartition(topic, index)]) for index in indexes]
@@ -155,12 +154,15 @@ class TopicAdmin(AdminBase):
                 for topic, indexes in by_topic(partitions).items()
             ]
             request = deleting.DeleteRecordsRequest(topics, at_broker(timeout_ms))
-            response = await self._ask_within(leader, request, deleting.DeleteRecordsResponse, timeout_ms)
+            response = await self._ask_unless_moved(leader, request, deleting.DeleteRecordsResponse, has_moved, timeout_ms=timeout_ms)
+            results: dict[TopicPartition, int | KafkaError] = {}
             for answer in response.topics:
                 for result in answer.partitions:
                     key = TopicPartition(answer.name, result.partition_index)
                     results[key] = error_of(result.error_code, _where(key, wanted[key], result.error_code)) or result.low_watermark
-        return results
+            return results
+
+        return await self._ask_leaders(wanted, delete)
 
     async def elect_leaders(
         self, partitions: Iterable[PartitionLike] | None = None, *, unclean: bool = False, timeout_ms: int | None = None

@@ -96,18 +96,10 @@ class TransactionAdmin(AdminBase):
         state_names, ids = named(states, "list_transactions", "states"), listed(producer_ids, "list_transactions", "producer ids")
         request = ListTransactionsRequest(state_names, ids, -1 if longer_than_ms is None else longer_than_ms, pattern)
         needed = PATTERNS_SINCE if pattern is not None else DURATIONS_SINCE if longer_than_ms is not None else 0
-        await self._cluster.refresh()
+        wanted = None if node_ids is None else node_ids_of(node_ids, "list_transactions")
         found: list[ListedTransaction] = []
-        for node_id in sorted(self._cluster.nodes if node_ids is None else node_ids_of(node_ids, "list_transactions")):
-
-            async def ask(node_id: int = node_id) -> ListTransactionsResponse:
-                connection = await self._cluster.connection(node_id)
-                connection.require(ListTransactionsRequest, needed)
-                response = await connection.ask(request, ListTransactionsResponse, timeout_ms=self._cluster.request_timeout_ms)
-                raise_for(response.error_code, None)
-                return response
-
-            response = await self._until_loaded(ask)
+        answers = await self._ask_brokers(wanted, request, ListTransactionsResponse, version_min=needed)
+        for node_id, response in answers.items():
             if response.unknown_state_filters:
                 text = f"unknown states of transactions: {', '.join(response.unknown_state_filters)}; there are {', '.join(_STATES)}"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
@@ -119,48 +111,39 @@ class TransactionAdmin(AdminBase):
 
     async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
         """Returns what each id's coordinator knows of it; TRANSACTIONAL_ID_NOT_FOUND for an unknown id."""
-        results: dict[str, TransactionDescription | KafkaError] = {}
-        for transactional_id in named(transactional_ids, "describe_transactions"):
 
-            async def ask(name: str = transactional_id) -> TransactionDescription:
-                node_id = await self._coordinator(name, KEY_TYPE_TRANSACTION)
-                response = await self._cluster.ask(node_id, DescribeTransactionsRequest([name]), DescribeTransactionsResponse)
-                [found] = response.transaction_states
-                raise_for(found.error_code, f"transactional id {name!r}")
-                partitions = frozenset(TopicPartition(topic.topic, index) for topic in found.topics for index in topic.partitions)
-                return TransactionDescription(
-                    name,
-                    node_id,
-                    found.transaction_state,
-                    found.producer_id,
-                    found.producer_epoch,
-                    found.transaction_timeout_ms,
-                    found.transaction_start_time_ms,
-                    partitions,
-                )
+        async def describe(name: str) -> TransactionDescription:
+            request = DescribeTransactionsRequest([name])
+            node_id, response = await self._ask_coordinator(name, request, DescribeTransactionsResponse, KEY_TYPE_TRANSACTION)
+            [found] = response.transaction_states
+            raise_for(found.error_code, f"transactional id {name!r}")
+            partitions = frozenset(TopicPartition(topic.topic, index) for topic in found.topics for index in topic.partitions)
+            return TransactionDescription(
+                name,
+                node_id,
+                found.transaction_state,
+                found.producer_id,
+                found.producer_epoch,
+                found.transaction_timeout_ms,
+                found.transaction_start_time_ms,
+                partitions,
+            )
 
-            try:
-                results[transactional_id] = await self._until_loaded(ask)
-            except KafkaError as error:
-                results[transactional_id] = error
-        return results
+        names = named(transactional_ids, "describe_transactions")
+        return await self._of_each(names, lambda name: self._until_loaded(lambda: describe(name)))
 
     async def fence_producers(self, transactional_ids: Sequence[str]) -> dict[str, FencedProducer | KafkaError]:
         """Fences the producers that have these ids now; what they left open is aborted."""
-        results: dict[str, FencedProducer | KafkaError] = {}
-        for transactional_id in named(transactional_ids, "fence_producers"):
 
-            async def ask(name: str = transactional_id) -> FencedProducer:
-                node_id = await self._coordinator(name, KEY_TYPE_TRANSACTION)
-                response = await self._cluster.ask(node_id, InitProducerIdRequest(name, FENCING_TIMEOUT_MS), InitProducerIdResponse)
-                raise_for(response.error_code, f"transactional id {name!r}")
-                return FencedProducer(response.producer_id, response.producer_epoch)
+        async def fence(name: str) -> FencedProducer:
+            request = InitProducerIdRequest(name, FENCING_TIMEOUT_MS)
+            _, response = await self._ask_coordinator(name, request, InitProducerIdResponse, KEY_TYPE_TRANSACTION)
+            raise_for(response.error_code, f"transactional id {name!r}")
+            return FencedProducer(response.producer_id, response.producer_epoch)
 
-            try:
-                results[transactional_id] = await self._until_loaded(ask, also=frozenset({ErrorCode.CONCURRENT_TRANSACTIONS}))
-            except KafkaError as error:
-                results[transactional_id] = error
-        return results
+        again = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS})
+        names = named(transactional_ids, "fence_producers")
+        return await self._of_each(names, lambda name: self._until_loaded(lambda: fence(name), also=again))
 
     async def abort_transaction(self, partition: PartitionLike, *, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
         """Writes an abort marker of the producer into the partition, whatever its coordinator knows; ``describe_producers`` has the
