@@ -70,10 +70,10 @@ def test_flush_and_close_end_when_a_topic_is_deleted_under_them(seed: int) -> No
 def test_an_unexpected_failure_fails_the_batch_and_not_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     intact = exchange.exchange
 
-    async def broken(cluster: Any, connection: Any, batches: list[Any], **arguments: Any) -> Any:
+    async def broken(cluster: Any, connection: Any, batches: list[Any], *others: Any, **arguments: Any) -> Any:
         if batches[0].timestamps[0] == 0:
             raise ZeroDivisionError("not foreseen")
-        return await intact(cluster, connection, batches, **arguments)
+        return await intact(cluster, connection, batches, *others, **arguments)
 
     monkeypatch.setattr(sender, "exchange", broken)
 

@@ -134,9 +134,11 @@ class AdminBase:
         try:
             return dict((await ask(leader, partitions, has_moved)).items()), []
         except KafkaError as error:
+            if not error.is_transient:  # it is of the call, or of the user
+                raise
             elsewhere: list[TopicPartition] = []
             with contextlib.suppress(KafkaError):  # the first one says more
-                elsewhere = await moved() if error.is_transient else []
+                elsewhere = await moved()
             return {partition: error for partition in partitions if partition not in elsewhere}, elsewhere
 
     async def _by_leader(self, partitions: Iterable[TopicPartition]) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
