@@ -83,6 +83,7 @@ class World:
         self.led: dict[TopicPartition, tuple[int | None, float]] = {}
         self.harmed_at: dict[int, float] = dict.fromkeys(NODES, 0.0)  # a leader: last time that it, or a replica it waits for, was not well
         self.made_at = 0.0
+        self.is_broad = rng.random() < 0.5  # each request has batches of many partitions
         self.is_over = False
         is_idempotent = rng.random() < 0.7
         self.settings: dict[str, Any] = {
@@ -125,8 +126,8 @@ class World:
     async def _act(self, producer: Producer, producer_number: int, numbers: itertools.count[int]) -> None:
         is_roomy = self.settings["buffer_memory"] == ROOMY
         limit_ms = min(self.settings["max_block_ms"], LATE_MS if is_roomy else LONG_MS)
-        for _ in range(self.rng.choice([1, 1, 20])):
-            key, value = self.rng.choice(self.keys), b"%d" % next(numbers) + b" " * self.rng.choice([0, 0, 50])
+        for key in self.keys if self.is_broad else self.rng.choices(self.keys, k=self.rng.choice([1, 1, 20])):
+            value = b"%d" % next(numbers) + b" " * self.rng.choice([0, 0, 50])
             future = await self._ends(producer.send(key.topic, value, partition=key.partition), limit_ms, "send")
             if future is not None:
                 self.records.append(Sent(key, value, producer_number, future))

@@ -36,7 +36,7 @@ class TransactionRequests:
         self.coordinator = Coordinator(cluster, enlistment.transactional_id, KEY_TYPE_TRANSACTION)
 
     def deadline_ms(self) -> int:
-        """Returns when a call that begins now has lasted for max.block.ms, on the monotonic clock."""
+        """Returns when a call that starts now has lasted for max.block.ms, on the monotonic clock."""
         return self._clock.monotonic_ms() + self._max_block_ms
 
     async def connection(self, deadline_ms: int) -> ClientConnection:
