@@ -104,6 +104,7 @@ class Decision(Struct, frozen=True):
     writer: Writer | None = None
     marker: Marker | None = None
     confirmation: StoredRecord | None = None
+    is_free: bool = False
 
 
 class ReplicatedMachine(Protocol):

@@ -26,6 +26,7 @@ from ottla.groups.commands import CommitOffsets, ListGroups, OffsetToCommit
 from ottla.groups.records import encode_record
 from ottla.machine import Command, Decision, StoredRecord, Timer
 from ottla.messages.group_records import OffsetCommitKey, OffsetCommitValue
+from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from ottla.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -226,6 +227,31 @@ def test_a_timer_whose_records_the_log_refuses_comes_again() -> None:
         assert machine.decided == ["tick"] * 3
         assert len(machine.applied) == 1
         shard.close()
+
+    play(act)
+
+
+def test_a_client_gets_a_member_id_though_nothing_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would join with another one, and the group's next rebalance would wait for the first: for its session timeout."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        is_held = asyncio.Event()
+
+        async def held(written: Partition) -> None:
+            is_held.set()
+            await asyncio.get_running_loop().create_future()
+
+        await admin.describe_group("g")
+        monkeypatch.setattr(Partition, "flush_until_committed", held)
+        committing = asyncio.ensure_future(commit(admin, range(1), "g"))
+        await asyncio.wait_for(is_held.wait(), 10)
+        request = JoinGroupRequest("g", 45_000, 60_000, "", protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", b"")])
+        cluster = broker.client("member")
+        answer = await asyncio.wait_for(cluster.ask(await cluster.coordinator("g"), request, JoinGroupResponse), 1)
+        assert (answer.error_code, bool(answer.member_id)) == (ErrorCode.MEMBER_ID_REQUIRED, True)
+        await cluster.close()
+        committing.cancel()
+        await asyncio.gather(committing, return_exceptions=True)
 
     play(act)
 

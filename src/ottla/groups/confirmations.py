@@ -1,4 +1,7 @@
-"""Which answers of a group's coordinator are confirmed: a coordinator that has been replaced must not give them (see machine.py)."""
+"""Which answers of a group's coordinator are confirmed: a coordinator that has been replaced must not give them (see machine.py).
+
+Others are free: a client that never gets its answer with a member id leaves that id behind, and the group's next rebalance waits for it.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,14 @@ FINAL: Final = frozenset(
 
 
 def confirmed(decision: Decision) -> Decision:
-    """Returns the decision, with a confirmation if it has no records and an answer of it is final."""
-    if decision.records or not any(_is_final(reply) for _, reply in decision.replies):
+    """Returns the decision, with a confirmation if it has no records and an answer of it is final; or free."""
+    if decision.records:
         return decision
-    return replace(decision, confirmation=CONFIRMATION)
+    if any(_is_final(reply) for _, reply in decision.replies):
+        return replace(decision, confirmation=CONFIRMATION)
+    if any(getattr(reply, "error_code", 0) == ErrorCode.MEMBER_ID_REQUIRED for _, reply in decision.replies):
+        return replace(decision, is_free=True)
+    return decision
 
 
 def _is_final(reply: Any) -> bool:

@@ -290,7 +290,10 @@ class Shard(Generic[M]):
             self._waiting.park(park)
         for timer in decision.timers:
             self._set_timer(timer)
-        if decision.records or decision.replies or decision.effects or decision.marker is not None:
+        if decision.is_free:
+            for token, value in decision.replies:
+                self._answer(token, value)
+        elif decision.records or decision.replies or decision.effects or decision.marker is not None:
             self._decided.append(decision)
             if len(self._decided) >= _TOGETHER_MAX or len(decision.records) > SLICE_RECORDS:
                 self._write_decided()
@@ -342,8 +345,7 @@ class Shard(Generic[M]):
             self._reply(decided, error)
 
         if not eager.run(self.partition.flush_until_committed(), ended):
-            late = "is not committed in time"
-            limit = self._world.timers.call_later_ms(self._commit_ms_max, lambda: self._refuse_replies(decided, late))
+            limit = self._world.timers.call_later_ms(self._commit_ms_max, lambda: self._refuse_replies(decided, "is not committed in time"))
 
     def _reply(self, decided: list[Decision], error: BaseException | None) -> None:
         if isinstance(error, KafkaError) and error.code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
@@ -354,12 +356,10 @@ class Shard(Generic[M]):
             self._refuse_replies(decided, "has failed")
             return
         effects = [effect for decision in decided for effect in decision.effects]
-        is_answered = False
-        for decision in decided:
-            for token, value in decision.replies:
-                self._answer(token, value)
-                is_answered = True
-        if is_answered and effects:
+        replies = [reply for decision in decided for reply in decision.replies]
+        for token, value in replies:
+            self._answer(token, value)
+        if replies and effects:
             loop = asyncio.get_running_loop()  # the answers are sent first, in the next turn but one: nothing in them waits for this
             loop.call_soon(loop.call_soon, self._owed.add, effects)
         else:
