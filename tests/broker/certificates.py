@@ -37,10 +37,13 @@ class Authority:
         hosts: Sequence[str] = ("127.0.0.1", "localhost"),
         *,
         directory: Path | None = None,
+        not_before: datetime | None = None,
         not_after: datetime | None = None,
     ) -> Certificate:
         """For these hosts, with the subject ``OU=...,O=name,CN=...``; another one of that name belongs into another ``directory``."""
-        made = self._ca.issue_cert(*hosts, common_name=name, organization_name=name, organization_unit_name="tests", not_after=not_after)
+        made = self._ca.issue_cert(
+            *hosts, common_name=name, organization_name=name, organization_unit_name="tests", not_before=not_before, not_after=not_after
+        )
         read = load_pem_private_key(made.private_key_pem.bytes(), None)
         key = read.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()  # the only form that Java reads
         chain = "".join(part.bytes().decode() for part in made.cert_chain_pems)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import http.server
+import itertools
 import json
 import ssl
 import threading
@@ -25,6 +27,8 @@ from tests.waiting import eventually
 from ottla.broker.requests.candidate import Candidate
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.list_groups import ListGroupsRequest
+from ottla.ports import Download
+from ottla.runtime import https
 from ottla.runtime.serve import BrokerThread
 from ottla.security.oauthbearer import oauth_token
 from ottla.sync import Admin, Producer
@@ -42,6 +46,8 @@ OAUTH: Final = {
     f"{PREFIX}.sasl.oauthbearer.expected.issuer": ISSUER,
     "connection.failed.authentication.delay.ms": "0",
 }
+SLOW: Final = b"byte by byte"
+"""An answer each of whose bytes is a record of TLS."""
 URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 
 
@@ -198,6 +204,10 @@ class Issuer(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         answers = type(self).answers
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if answer == SLOW:
+            for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}":
+                self.request.sendall(bytes([byte]))
+            return
         if isinstance(answer, int):
             self.send_response(answer)
             self.send_header("Location", "file:///etc/passwd")
@@ -255,6 +265,15 @@ def test_keys_are_fetched_over_https_and_a_failure_leaves_the_door_closed(tmp_pa
 
             assert eventually(outcome, lambda code: code == 0) == 0
             assert len(Issuer.answers) == 1, "each failure was one"
+
+
+def test_a_document_that_comes_byte_by_byte_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header without an end held a thread for good, which the broker waited for when it stopped."""
+    seconds = itertools.count()
+    monkeypatch.setattr(https, "monotonic", lambda: float(next(seconds)))
+    Issuer.answers = [SLOW]
+    with issuing(tmp_path, monkeypatch) as url, pytest.raises(TimeoutError, match="it takes longer than 10 seconds"):
+        asyncio.run(https.fetch(Download(url, 1000)))
 
 
 def test_a_client_has_its_tokens_from_the_issuer(broker: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

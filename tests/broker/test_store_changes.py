@@ -146,6 +146,7 @@ def test_a_changed_trust_store_changes_the_trusted_clients(changing: Changing, t
         ({KEYS: "{other}"}, "ssl.allow.dn.changes=true in the node's file would allow it"),
         ({KEYS: "{fewer}"}, "ssl.allow.san.changes=true in the node's file would allow it"),
         ({KEYS: "{expired}"}, "the new certificate expired at 20"),
+        ({KEYS: "{early}"}, "the new certificate is not valid before 20"),
         ({KEYS: "{good}", "listener.name.tls.ssl.keystore.key": "hush"}, "exclude each other"),
         ({"listener.name.tls.ssl.keystore.key": "hush"}, "exclude each other"),
         ({TRUST: "{crossed_trust}"}, "what is trusted is not a list of certificates"),
@@ -170,6 +171,7 @@ def test_what_cannot_be_used_is_refused_and_changes_nothing(changing: Changing, 
     named = {name: str(path) for name, path in places.items()} | {"trust": str(changing.authority.trust), "other": str(other.store)}
     named |= {"good": str(changing.again().store), "fewer": str(changing.again(hosts=["127.0.0.1"]).store)}
     named["expired"] = str(changing.again(not_after=datetime.now(UTC) - timedelta(minutes=1)).store)
+    named["early"] = str(changing.again(not_before=datetime.now(UTC) + timedelta(hours=1)).store)
     filled: dict[str, str | None] = {key: value.format(**named) for key, value in values.items()}
     with pytest.raises(KafkaError) as caught:
         changing.set(filled)
@@ -182,21 +184,33 @@ def test_what_cannot_be_used_is_refused_and_changes_nothing(changing: Changing, 
     assert not changing.broker._broker.image.broker_configs("1").keys() & filled.keys()
 
 
-def test_a_listener_whose_certificate_has_expired_takes_the_new_one_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("validity", "says", "client_says"),
+    [
+        ({"not_after": -1}, "expired at 20", "certificate has expired; an ottla broker takes a new one within a minute"),
+        ({"not_before": 60}, "is not valid before 20", "certificate is not yet valid; compare the clock of this machine"),
+    ],
+)
+def test_a_listener_whose_certificate_is_not_valid_takes_the_new_one_by_itself(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    validity: dict[str, int],
+    says: str,
+    client_says: str,
 ) -> None:
     """No client that checks certificates could set its key again."""
     monkeypatch.setattr(expired_stores, "LOOK_MS", 20)
     changing = Changing(tmp_path)
-    changing.store.write_bytes(changing.again(not_after=datetime.now(UTC) - timedelta(minutes=1)).store.read_bytes())
+    times: dict[str, Any] = {name: datetime.now(UTC) + timedelta(minutes=minutes) for name, minutes in validity.items()}
+    changing.store.write_bytes(changing.again(**times).store.read_bytes())
     with changing.running():
-        assert " certificate_expired " in capfd.readouterr().out.partition("tls_stores_not_loaded")[0], "it came after a minute"
+        assert " certificate_not_valid " in capfd.readouterr().out.partition("tls_stores_not_loaded")[0], "it came after a minute"
         before = changing.presented()
         secured: dict[str, Any] = {"security_protocol": "SSL", "ssl_truststore_location": str(changing.authority.trust)}
-        refused = pytest.raises(KafkaError, match="certificate has expired; an ottla broker takes a new one within a minute")
-        with Admin(f"127.0.0.1:{changing.port('TLS')}", **secured) as admin, refused:
+        with Admin(f"127.0.0.1:{changing.port('TLS')}", **secured) as admin, pytest.raises(KafkaError, match=client_says):
             admin.describe_cluster()
-        eventually(lambda: capfd.readouterr().out, lambda logged: "tls_stores_not_loaded" in logged and "expired at 20" in logged)
+        eventually(lambda: capfd.readouterr().out, lambda logged: "tls_stores_not_loaded" in logged and says in logged)
         changing.store.write_bytes(changing.again(name="other").store.read_bytes())
         eventually(lambda: capfd.readouterr().out, lambda logged: "ssl.allow.dn.changes" in logged)
         assert changing.presented() == before, "it may have no more than what is set"
@@ -204,21 +218,23 @@ def test_a_listener_whose_certificate_has_expired_takes_the_new_one_by_itself(
         eventually(changing.presented, lambda shown: shown != before)
 
 
-def test_a_file_whose_certificate_has_expired_has_a_warning(tmp_path: Path) -> None:
+def test_a_file_whose_certificate_is_not_valid_has_a_warning(tmp_path: Path) -> None:
     authority, file = Authority(tmp_path), tmp_path / "server.properties"
     old = authority.issue("broker", not_after=datetime.now(UTC) - timedelta(minutes=1))
+    early = authority.issue("early", not_before=datetime.now(UTC) + timedelta(hours=1))
     lines = ["listeners=TLS://:9092,IN://:9093", "listener.security.protocol.map=TLS:SSL,IN:PLAINTEXT", "inter.broker.listener.name=IN"]
-    for key, store, is_expired in (
-        ("listener.name.tls.ssl.keystore.location", old.store, True),
-        ("ssl.keystore.location", old.store, True),
-        ("ssl.keystore.location", tmp_path / "elsewhere.pem", False),
-        ("ssl.keystore.location", authority.issue("valid").store, False),
+    for key, store, says in (
+        ("listener.name.tls.ssl.keystore.location", old.store, "expired at 20"),
+        ("ssl.keystore.location", old.store, "expired at 20"),
+        ("ssl.keystore.location", early.store, "is not valid before 20"),
+        ("ssl.keystore.location", tmp_path / "elsewhere.pem", ""),
+        ("ssl.keystore.location", authority.issue("valid").store, ""),
     ):
         file.write_text("\n".join([*lines, f"{key}={store}"]))
         done = CliRunner().invoke(cli, ["config", "lint", str(file), "--json"])
-        found = [row for row in json.loads(done.stdout)["items"] if "expired" in row["text"]]
-        assert [(row["line"], row["name"], row["severity"]) for row in found] == [(4, key, "warning")] * is_expired, done.output
-        assert all(row["text"].startswith("the certificate expired at 20") for row in found)
+        found = [row for row in json.loads(done.stdout)["items"] if "the certificate" in row["text"]]
+        assert [(row["line"], row["name"], row["severity"]) for row in found] == [(4, key, "warning")] * bool(says), done.output
+        assert all(row["text"].startswith(f"the certificate {says}") for row in found)
 
 
 def test_nothing_of_a_request_is_done_when_a_store_in_it_is_refused(changing: Changing) -> None:

@@ -69,7 +69,7 @@ def _compared(read: Mapping[str, _Read]) -> list[tuple[str, int | None, Finding]
 
 def _findings(file: str) -> _Read:
     """Returns what is wrong in the file alone."""
-    from ottla.broker.requests.expired_certificates import expired_by_key
+    from ottla.broker.requests.expired_certificates import not_valid_by_key
     from ottla.broker.start_check import all_problems
     from ottla.cli.lint_places import places
     from ottla.config import BrokerConfig
@@ -89,6 +89,6 @@ def _findings(file: str) -> _Read:
             named = next((word for word in re.split(r"[=: ]", error.message) if word in given), "listeners")
             findings.append(Finding(named, Severity.ERROR, error.message))
         findings += places(config, real_world())
-        for name, text in expired_by_key(config, time.time_ns() // 1_000_000).items():
+        for name, text in not_valid_by_key(config, time.time_ns() // 1_000_000).items():
             findings.append(Finding(name, Severity.WARNING, text))
     return _Read(lines, findings, config)

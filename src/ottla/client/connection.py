@@ -33,6 +33,7 @@ from ottla.wire.schema import Request, Response
 RESPONSE_BYTES_MAX: Final = 2**31 - 1
 SOFTWARE_NAME: Final = "ottla"
 EXPIRED: Final = "certificate has expired"
+EARLY: Final = "certificate is not yet valid"
 """As OpenSSL says it."""
 _PLAIN: Final = "; a listener that speaks plain text ends it so (security.protocol=PLAINTEXT or SASL_PLAINTEXT is for such)"
 _HTTP: Final = b"HTTP/"
@@ -112,6 +113,8 @@ class ClientConnection:
             way_out = "; ssl.truststore.location names the authorities that a client trusts" if is_untrusted else ""
             if EXPIRED in str(error):
                 way_out = "; an ottla broker takes a new one within a minute, once it is in the file of ssl.keystore.location"
+            elif EARLY in str(error):
+                way_out = "; compare the clock of this machine with that of the authority that made the certificate"
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"TLS with {host}:{port}: {error}{way_out}") from error
         except (OSError, TimeoutError) as error:
             for connection in made:

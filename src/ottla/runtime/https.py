@@ -9,8 +9,8 @@ import asyncio
 import errno
 import http.client
 import ssl
-import time
-from typing import Final
+from time import monotonic
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ottla.ports import Download
@@ -21,17 +21,35 @@ _OK: Final = 200
 _REFUSED: Final = (400, 401, 403)
 
 
+class _Bounded(ssl.SSLSocket):
+    """A socket whose reads all end by one deadline, however slowly the bytes come."""
+
+    deadline = 0.0
+
+    def recv_into(self, buffer: Any, nbytes: int | None = None, flags: int = 0) -> int:
+        left = self.deadline - monotonic()
+        if left <= 0:
+            raise TimeoutError(f"it takes longer than {SECONDS_MAX:.0f} seconds")
+        self.settimeout(left)
+        return super().recv_into(buffer, nbytes, flags)
+
+
 async def fetch(wanted: Download) -> bytes:
     """Returns the document. OSError when there is none, or it is longer, or comes too slowly."""
     return await asyncio.to_thread(_fetch, wanted)
 
 
 def _fetch(wanted: Download) -> bytes:
-    place, deadline = urlsplit(wanted.url), time.monotonic() + SECONDS_MAX
+    place, deadline = urlsplit(wanted.url), monotonic() + SECONDS_MAX
     if place.scheme != "https" or place.hostname is None:
         raise OSError("it is not an HTTPS URL")
-    connection = http.client.HTTPSConnection(place.hostname, place.port, timeout=SECONDS_MAX, context=ssl.create_default_context())
+    context = ssl.create_default_context()
+    context.sslsocket_class = _Bounded
+    connection = http.client.HTTPSConnection(place.hostname, place.port, timeout=SECONDS_MAX, context=context)
     try:
+        connection.connect()
+        assert isinstance(connection.sock, _Bounded), "the context makes no other sockets"
+        connection.sock.deadline = deadline
         headers = {"Accept": "application/json"}
         if wanted.authorization is not None:
             headers["Authorization"] = wanted.authorization.reveal()
@@ -49,8 +67,6 @@ def _fetch(wanted: Download) -> bytes:
             data += piece
             if len(data) > wanted.bytes_max:
                 raise OSError(f"it has more than {wanted.bytes_max} bytes")
-            if time.monotonic() > deadline:
-                raise OSError(f"it takes longer than {SECONDS_MAX:.0f} seconds")
         return bytes(data)
     except http.client.HTTPException as error:
         raise OSError(f"the server does not speak HTTP: {type(error).__name__}") from None

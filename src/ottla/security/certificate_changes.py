@@ -1,6 +1,6 @@
 """What a certificate that replaces another one may change while a node runs: neither whose it is, nor for fewer names (KIP-978).
 
-And it has to be valid still.
+And it has to be valid now.
 """
 
 from __future__ import annotations
@@ -8,12 +8,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from datetime import UTC, datetime
 from typing import Final
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.security.distinguished_name import Der, subject_of
-from ottla.security.validity import ends_ms
+from ottla.security.validity import fault_of
 from ottla.tls import TlsKeys
 
 DN_CHANGES, SAN_CHANGES = "ssl.allow.dn.changes", "ssl.allow.san.changes"
@@ -40,11 +39,10 @@ def check_change(old: TlsKeys, new: TlsKeys, *, may_change_subject: bool, may_lo
 
 
 def check_validity(new: TlsKeys, *, now_ms: int) -> None:
-    """Raises INVALID_CONFIG when the new certificate has expired: no client would connect, and none could set another one."""
-    end_ms = ends_ms(new.chain)
-    if end_ms is not None and end_ms <= now_ms:
-        at = datetime.fromtimestamp(end_ms / 1000, UTC)
-        raise _refused(f"the new certificate expired at {at:%Y-%m-%dT%H:%M:%SZ}: put a valid one into the store first")
+    """Raises INVALID_CONFIG for a certificate that is not valid now: no client would connect, and none could set another one."""
+    fault = fault_of(new.chain, now_ms)
+    if fault is not None:
+        raise _refused(f"the new certificate {fault}: put a valid one into the store first")
 
 
 def alternative_names(certificate: bytes) -> frozenset[bytes]:

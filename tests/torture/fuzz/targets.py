@@ -35,7 +35,7 @@ from ottla.security.distinguished_name import name_of, subject_of
 from ottla.security.mechanism import Refusal, ServerMechanism
 from ottla.security.plain import PlainServer
 from ottla.security.scram import ScramClient, ScramCredential, ScramMechanism, ScramServer
-from ottla.security.validity import not_after_ms
+from ottla.security.validity import validity_ms
 from ottla.sim.instant_disk import InstantDisk, run
 from ottla.storage.config import LogConfig
 from ottla.storage.directory.checkpoint import from_text
@@ -239,7 +239,7 @@ def texts(data: bytes) -> None:
 
 def certificates(data: bytes) -> None:
     """A certificate, whole and from its subject on."""
-    for attempt in (lambda: subject_of(data), lambda: name_of(data), lambda: not_after_ms(data)):
+    for attempt in (lambda: subject_of(data), lambda: name_of(data), lambda: validity_ms(data)):
         with contextlib.suppress(DecodeError):
             attempt()
 

@@ -14,7 +14,7 @@ from ottla.broker.part import Part
 from ottla.broker.requests.candidate import Candidate
 from ottla.broker.requests.connection import BrokerConnection, Dispatcher
 from ottla.broker.requests.doorstep import Doorstep
-from ottla.broker.requests.expired_certificates import WAY_OUT, expired
+from ottla.broker.requests.expired_certificates import WAY_OUT, not_valid
 from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.key_sets import KeySet
 from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, oauth_urls, read_tls, used_protocols
@@ -116,8 +116,8 @@ class Gatekeeper(Part):
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
         used = used_protocols(self._config, [address.name for address in addresses])
         self.servers = await read_tls(self._world, self._config, used)
-        for name, since in expired(self.servers, self._world.clock.now_ms()):
-            log.warning("certificate_expired", listener=name, since=since, way_out=WAY_OUT)
+        for name, fault in not_valid(self.servers, self._world.clock.now_ms()):
+            log.warning("certificate_not_valid", listener=name, reason=f"the certificate {fault}", way_out=WAY_OUT)
         guarded = {name: protocol for name, protocol in used.items() if protocol is not Protocol.PLAINTEXT}
         decoy_key = self._world.secret_bytes(DECOY_BYTES) if guarded else b""
         await self._read_key_sets(guarded)

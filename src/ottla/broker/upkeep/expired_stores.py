@@ -1,4 +1,4 @@
-"""Certificates that have expired, and whose listener lets no client in that could say that there is a new one.
+"""Certificates that have expired, or are not valid yet, and whose listener lets no client in that could say that there is a new one.
 
 Each minute the store of such a listener is read again, as when its key is set: a usable certificate is taken, and what is wrong with the
 one that is there is logged (``stores.py``).
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.broker.part import Part
+from ottla.broker.requests.expired_certificates import not_valid
 from ottla.broker.requests.gatekeeper import Gatekeeper
 from ottla.broker.requests.stores import TlsStores
 from ottla.broker.upkeep.rounds import Rounds
@@ -35,6 +36,6 @@ class ExpiredStores(Part):
 
     async def _look(self) -> None:
         now_ms = self._world.clock.now_ms()
-        for listener, ends_ms in self._gate.certificate_ends_ms.items():
-            if ends_ms <= now_ms and self._gate.is_serving(listener):
+        for listener, _ in list(not_valid(self._gate.servers, now_ms)):
+            if self._gate.is_serving(listener):
                 await self._stores.load(listener)
