@@ -25,6 +25,7 @@ from tests.broker.test_node import properties
 from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
+from ottla.broker.requests import refusals
 from ottla.broker.requests.candidate import Candidate
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.threshold import HELD_BYTES_MAX
@@ -411,3 +412,23 @@ def test_the_log_names_the_user_whose_password_was_wrong_and_the_mechanism_that_
     assert "GSSAPI is not enabled: the listener has " in out
     assert "a mechanism of another name is not enabled" in out
     assert "hush" not in out
+
+
+def test_who_fails_again_and_again_does_not_fill_the_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger could write 60 GB a day into it. Events have lines of their own: one kind of failure does not hide another."""
+    monkeypatch.setattr(refusals, "LINES_MAX", 3)
+    with started(tmp_path, connection_failed_authentication_delay_ms="0") as broker:
+        for _ in range(5):
+            with RawClient(port_of(broker)) as client:
+                handshake(client, "PLAIN")
+                assert token(client, WRONG).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        for _ in range(5):
+            with RawClient(port_of(broker)) as client:
+                client.send_frame(b"\xff" * 20)
+                assert client.is_closed_by_broker()
+        assert broker._broker is not None
+        assert broker._broker.gate.threshold.tally.failed == 5
+    logged = capfd.readouterr().out
+    assert (logged.count(" authentication_failed "), logged.count(" connection_refused_input ")) == (3, 3)

@@ -96,6 +96,7 @@ class Candidate:
         self.connection = connection
         self.frame_memory = router.frame_memory
         self.request_memory = router.request_memory
+        self.refusals = router.refusals
         self.timing = router.timing
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from ottla.broker.authorization import AllowAll, Rights
 from ottla.broker.requests.context import Parked, Pipeline, RequestContext
+from ottla.broker.requests.refusals import Refusals
 from ottla.broker.requests.repeated_head import RepeatedHead
 from ottla.broker.roles import Role
 from ottla.errors import DecodeError
@@ -43,6 +44,7 @@ class Dispatcher(Pipeline, Protocol):
 
     frame_memory: FrameMemory
     request_memory: RequestMemory
+    refusals: Refusals
 
     @property
     def is_held(self) -> bool:
@@ -155,11 +157,14 @@ class BrokerConnection:
 
     def refuse(self, error: DecodeError) -> None:
         """Ends the connection of a client that sends what is no request."""
-        log.info("connection_refused_input", peer=self.client_host, reason=error.message)
-        self.transport.abort()
+        self._refuse(error.message)
 
     def _give_up(self) -> None:
-        log.info("connection_refused_input", peer=self.client_host, reason="requests hold more memory than queued.max.request.bytes allows")
+        self._refuse("requests hold more memory than queued.max.request.bytes allows")
+
+    def _refuse(self, reason: str) -> None:
+        if self.pipeline.refusals.take("connection_refused_input", self.client_host):
+            log.info("connection_refused_input", peer=self.client_host, reason=reason)
         self.transport.abort()
 
     def hold(self) -> None:

@@ -31,6 +31,7 @@ class Doorstep:
         self._connections: dict[BrokerConnection, bool] = {}  # and whether each has asked for more
         self.frame_memory = router.frame_memory
         self.request_memory = router.request_memory
+        self.refusals = router.refusals
         self.timing = router.timing
 
     @property

@@ -240,7 +240,7 @@ class Gatekeeper(Part):
             is_welcome = self._admission.admitted(name, handler.client_host, self._world.clock.monotonic_ms())
             if not is_welcome:
                 self.refused_count += 1
-                log.info("connection_refused", listener=name, peer=handler.client_host, reason="max.connections.per.ip")
+                self.threshold.note_refused(handler, "max.connections.per.ip")
                 connection.abort()
             else:
                 if name not in self._guarded:
@@ -248,7 +248,7 @@ class Gatekeeper(Part):
                 pause_ms = self._admission.ip_pause_ms(handler.client_host, self._world.clock.monotonic_ms())
                 if pause_ms:
                     self.refused_count += 1
-                    log.info("connection_refused", listener=name, peer=handler.client_host, reason=CONNECTION_RATE)
+                    self.threshold.note_refused(handler, CONNECTION_RATE)
                     handler.mute_for_good()
                     self._world.timers.call_later_ms(pause_ms, connection.close)
                 if name in self._guarded:

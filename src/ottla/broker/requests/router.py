@@ -18,6 +18,7 @@ from ottla.broker.requests.counted_errors import meters_of
 from ottla.broker.requests.gate import Forward, Gate
 from ottla.broker.requests.large import LargeMessages
 from ottla.broker.requests.produce_burst import ProduceBurst
+from ottla.broker.requests.refusals import Refusals
 from ottla.broker.requests.service import Service, after
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import Role
@@ -100,6 +101,7 @@ class Router(Part):
         self.is_held = False
         self.connections: dict[BrokerConnection, None] = {}
         self.frame_memory = FrameMemory()
+        self.refusals = Refusals(world.clock)
         self.request_memory = RequestMemory(
             bytes_max=request_bytes_max, frame_bytes_max=frame_bytes_max, now_ms=world.clock.monotonic_ms,
             on_short=self._look_at_memory, on_full=self._hold_or_not,

@@ -229,7 +229,8 @@ class Threshold:
             if len(self._reported_ms) >= ADDRESSES_MAX:
                 self._reported_ms.clear()
             self._reported_ms[address] = now_ms
-            log.info("tls_handshake_failed", listener=connection.listener, peer=address, reason=reason)
+            if self.router.refusals.take("tls_handshake_failed", address):
+                log.info("tls_handshake_failed", listener=connection.listener, peer=address, reason=reason)
 
     def failed(self, candidate: Candidate, reason: str, end: Callable[[], None]) -> None:
         """Calls ``end``, which answers, and ends the connection, when the delay is over."""
@@ -239,9 +240,11 @@ class Threshold:
             tally.failed_again += 1
         else:
             tally.failed += 1
-        log.info(
-            "authentication_failed", listener=connection.listener, peer=connection.client_host, mechanism=candidate.mechanism, reason=reason
-        )  # fmt: skip
+        if self.router.refusals.take("authentication_failed", connection.client_host):
+            log.info(
+                "authentication_failed", listener=connection.listener, peer=connection.client_host, mechanism=candidate.mechanism,
+                reason=reason,
+            )  # fmt: skip
         self._end_deadline(candidate)  # it is answered, and closed, in time
         connection.mute_for_good()
         self._world.timers.call_later_ms(self._config["connection.failed.authentication.delay.ms"], end)
@@ -307,9 +310,14 @@ class Threshold:
 
     def _close(self, candidate: Candidate, reason: str) -> None:
         connection = candidate.connection
-        log.info("connection_refused", listener=connection.listener, peer=connection.client_host, reason=reason)
+        self.note_refused(connection, reason)
         self.left(candidate)
         connection.transport.abort()
+
+    def note_refused(self, connection: BrokerConnection, reason: str) -> None:
+        """Logs that the connection is not let in, unless the log has enough of its address."""
+        if self.router.refusals.take("connection_refused", connection.client_host):
+            log.info("connection_refused", listener=connection.listener, peer=connection.client_host, reason=reason)
 
     def _look_later(self) -> None:
         if self._timer is None and self._waiting:
