@@ -17,6 +17,7 @@ from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.broker.handlers.describe_delegation_token import _described
+from ottla.controller import delegation_tokens
 from ottla.controller.delegation_tokens import create_token
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, PatternType, Permission, ResourceType
@@ -36,6 +37,7 @@ from ottla.security.scram import ScramClient, ScramMechanism
 from ottla.security.tokens import TokenKeys
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
+from ottla.sync import Admin
 from ottla.types import Secret
 
 SECRET: Final = "the-secret-of-all-nodes"
@@ -280,6 +282,16 @@ def test_an_owner_of_many_tokens_leaves_room_for_others() -> None:
         make("x", owner="User:a", requester="User:a")
     assert caught.value.code == ErrorCode.POLICY_VIOLATION
     assert make("x", owner="User:a", requester="User:b").records
+
+
+def test_who_has_too_many_tokens_is_told_so(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer has a code alone: POLICY_VIOLATION."""
+    monkeypatch.setattr(delegation_tokens, "OF_REQUESTER_MAX", 0)
+    own: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_plain_username": "bob", "sasl_plain_password": "bob-secret"}
+    refused = pytest.raises(KafkaError, match="as many tokens as the cluster, or this user, may have: expire")
+    with Admin(f"127.0.0.1:{port_of(broker)}", security_protocol="SASL_PLAINTEXT", **own) as admin, refused as caught:
+        admin.create_token()
+    assert caught.value.code == ErrorCode.POLICY_VIOLATION
 
 
 def test_what_another_controller_has_recorded_ends_no_connection() -> None:

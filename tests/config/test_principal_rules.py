@@ -30,6 +30,15 @@ def test_the_first_rule_that_matches_counts(rules: str, subject: str, name: str 
 
 
 @pytest.mark.parametrize(
+    ("rules", "length", "is_named"),
+    [("DEFAULT", 1000, True), ("DEFAULT", 1001, False), ("RULE:^CN=(.*)$/$1/", 400, True), ("RULE:^CN=(.*)$/$1/,DEFAULT", 401, False)],
+)
+def test_a_subject_that_is_too_long_has_no_name(rules: str, length: int, is_named: bool) -> None:
+    """Three ``.*`` in a pattern held a broker for half a minute with a subject of 1,000 characters."""
+    assert (PrincipalRules.parse(rules).name_of("CN=".ljust(length, "x")) is not None) == is_named
+
+
+@pytest.mark.parametrize(
     "rules",
     ["DEFALT", "RULE:a/b", "RULE:a/b/X", "RULE:(/b/", "RULE:a/$1/", "RULE:(?<n>a)/b/", "RULE:\\p{L}/b/", "RULE:[a&&[b]]/b/",
         "DEFAULT,,DEFAULT",

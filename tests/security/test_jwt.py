@@ -74,6 +74,7 @@ def test_claims_that_are_good(more: dict[str, Any]) -> None:
         ({"iss": ISSUER + "/"}, "another issuer"), ({"iss": [ISSUER]}, "another issuer"), ({"aud": None}, "another audience"),
         ({"aud": "kafka"}, "another audience"), ({"aud": ["x", "y"]}, "another audience"), ({"aud": {AUDIENCE: 1}}, "another audience"),
         ({"aud": [[AUDIENCE]]}, "another audience"), ({"sub": None}, "without a subject"), ({"sub": ""}, "without a subject"),
+        ({"sub": "\ud800"}, "is no text"), ({"sub": "x" * 1001}, "more than 1000 characters"),
         ({"sub": " "}, "without a subject"), ({"sub": 7}, "without a subject"), ({"scope": 7}, "scope"), ({"scope": ["a", 1]}, "scope"),
     ],
 )  # fmt: skip

@@ -13,6 +13,10 @@ from typing import Final
 from ottla.errors import ErrorCode, KafkaError
 
 RULES: Final = "ssl.principal.mapping.rules"
+SUBJECT_LENGTH_MAX: Final = 1_000
+MATCHED_LENGTH_MAX: Final = 400
+"""Of a subject that patterns are tried on: with several ``.*`` in one they take time that grows with its third or fourth power."""
+NO_NAME: Final = f"no rule of {RULES} is for the subject of its certificate, or it has more than {MATCHED_LENGTH_MAX} characters"
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _OTHER_IN_JAVA: Final = re.compile(r"&&|\\[ZzGQERhHvVXpPbk]|\(\?<[a-zA-Z]|\[\[|\(\?[a-z]*[dux]")
 
@@ -41,8 +45,10 @@ class PrincipalRules:
         return cls(rules or [(None, "", "")])
 
     def name_of(self, subject: str) -> str | None:
-        """Returns the name; None when no rule matches: who it is cannot be said."""
+        """Returns the name; None when no rule matches, or the subject is too long for it: who it is cannot be said."""
         for pattern, replacement, case in self._rules:
+            if len(subject) > (SUBJECT_LENGTH_MAX if pattern is None else MATCHED_LENGTH_MAX):
+                return None
             if pattern is None:
                 return subject
             found = pattern.fullmatch(subject)

@@ -21,6 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.security.mechanism import Refusal
 
 TOKEN_LENGTH_MAX: Final = 64 << 10
+SUBJECT_LENGTH_MAX: Final = 1_000
 KEY_SET_BYTES_MAX: Final = 1 << 20
 KEYS_MAX: Final = 100
 TRIED_MAX: Final = 4
@@ -30,6 +31,8 @@ RSA_BITS_MAX: Final = 8192
 _HALF: Final = 32
 """Of a signature by P-256: bytes of each of its two numbers."""
 _PART: Final = re.compile(r"[A-Za-z0-9_-]+")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+"""Half of a character, which JSON can have, and no message."""
 MISSING: Final = "OAUTHBEARER needs the extra ottla[security]: pip install 'ottla[security]'"
 
 
@@ -175,6 +178,8 @@ def _claims(claims: Mapping[str, Any], expected: Expected, now_ms: int) -> Claim
     subject = claims.get(expected.subject_claim)
     if not isinstance(subject, str) or not subject.strip():
         raise Refusal("a token without a subject")
+    if len(subject) > SUBJECT_LENGTH_MAX or _SURROGATE.search(subject) is not None:
+        raise Refusal(f"a token whose subject is no text, or has more than {SUBJECT_LENGTH_MAX} characters")
     return Claims(subject, ends_ms)
 
 
