@@ -432,3 +432,14 @@ def test_who_fails_again_and_again_does_not_fill_the_log(
         assert broker._broker.gate.threshold.tally.failed == 5
     logged = capfd.readouterr().out
     assert (logged.count(" authentication_failed "), logged.count(" connection_refused_input ")) == (3, 3)
+
+
+def test_the_log_says_what_a_client_without_sasl_lacks(broker: BrokerThread, capfd: pytest.CaptureFixture[str]) -> None:
+    """It had the key of an API and the state of the connection. The client itself learns nothing but that it was closed."""
+    with RawClient(port_of(broker)) as client:
+        assert client.ask(ApiVersionsRequest("raw", "1"), 3).error_code == 0
+        client.send(MetadataRequest(None), 9)
+        assert client.is_closed_by_broker()
+    out = capfd.readouterr().out
+    assert "Metadata of a connection in the state ASKED, which has not authenticated: the listener has SASL (PLAIN, " in out
+    assert "and the client's security.protocol may have none" in out

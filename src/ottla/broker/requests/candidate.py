@@ -150,7 +150,7 @@ class Candidate:
         else:
             if exchange.state is State.EXPIRED:
                 self._threshold.tally_of(connection.listener).expired += 1
-            raise DecodeError(f"API key {api_key} of a connection in the state {exchange.state.name}, which has not authenticated")
+            raise DecodeError(_not_authenticated(api_key, exchange))
         return True
 
     def _on_versions(self, connection: BrokerConnection, frame: memoryview) -> None:
@@ -266,6 +266,16 @@ def _not_enabled(mechanism: str, enabled: Sequence[str]) -> str:
     """Returns the reason for the log, which has nothing that a client made up."""
     named = mechanism if mechanism in NAMED else "a mechanism of another name"
     return f"{named} is not enabled: the listener has {', '.join(enabled)}"
+
+
+def _not_authenticated(api_key: int, exchange: Exchange) -> str:
+    """Returns what the log says of a request that comes too early: of a client that does not know of SASL, that there is."""
+    api = APIS.get(api_key)
+    name = f"API key {api_key}" if api is None else api.name
+    text = f"{name} of a connection in the state {exchange.state.name}, which has not authenticated"
+    if api is None or exchange.is_again or exchange.state not in (State.FIRST, State.ASKED):
+        return text
+    return f"{text}: the listener has SASL ({', '.join(exchange.mechanisms)}), and the client's security.protocol may have none"
 
 
 def _decoded(kind: type[Request], version: int, frame: memoryview) -> Any:
