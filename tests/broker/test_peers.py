@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from ottla.broker.metadata.voters import _older
 from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import PeerConnection
-from ottla.broker.peers.introduction import Introduction
+from ottla.broker.peers.introduction import Introduced, Introduction, IntroductionError
 from ottla.broker.peers.peers import Peers, SetUp
 from ottla.consensus.calls import Vote, VoteAnswer
 from ottla.consensus.wire_form import from_answer_message, to_message
@@ -114,17 +114,41 @@ def test_a_pre_vote_is_not_sent_to_a_voter_that_would_take_it_for_a_vote(version
     assert found == ([] if is_sent else [VoteAnswer(0, 7, -1, is_granted=True)])
 
 
+SECURED: Final = {
+    "listeners": "CLIENT://broker:9092",
+    "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "CLIENT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.client.plain.sasl.jaas.config": PLAIN,
+}
+
+
+@pytest.mark.parametrize(("start", "later", "outcomes"), [("right", "wrong", "ny"), ("wrong", "right", "yy"), ("wrong", "worse", "nn")])
+def test_a_password_that_was_set_and_is_refused_leaves_the_one_of_the_start(start: str, later: str, outcomes: str) -> None:
+    """A node that nobody lets in does not learn that it has a newer one, however often it is started."""
+    passwords = {"right": "node-secret"}
+    first, second = (Credentials("PLAIN", "node", Secret(passwords.get(name, name))) for name in (start, later))
+
+    async def body() -> None:
+        simulation = Simulation(1)
+        await SimBroker(simulation, SECURED).start()
+        world = simulation.machine("here").boot()
+        network = Introduced(world, Introduction(credentials=first, changed=lambda: second))
+        for outcome in outcomes * 2 if outcomes != "ny" else "nyy":
+            made = network.connect("broker", PORT, lambda transport: Silent())
+            if outcome == "y":
+                (await made).close()
+            else:
+                with pytest.raises(IntroductionError, match="authentication failed"):
+                    await made
+
+    run(body())
+
+
 def test_what_was_asked_is_answered_though_the_session_of_its_connection_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a change that is passed on to the controller: asked again, it would be made twice. What is asked later goes over another one."""
-    given = {
-        "listeners": "CLIENT://broker:9092",
-        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "CLIENT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.client.plain.sasl.jaas.config": PLAIN,
-        "connections.max.reauth.ms": "2000",
-    }
+    given = SECURED | {"connections.max.reauth.ms": "2000"}
 
     async def body() -> None:
         simulation = Simulation(1)

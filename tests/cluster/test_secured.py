@@ -268,6 +268,28 @@ def test_a_controller_alone_takes_new_keys_and_refuses_bad_ones_while_it_runs(tm
         assert eventually(lambda: _created(admin), bool)
 
 
+def test_nodes_change_their_password_without_a_restart(tmp_path: Path) -> None:
+    """They went on with the password of their files, and when that was no longer good, each connection that ended was the last one."""
+    with SecuredNodes(tmp_path, "SASL_PLAINTEXT") as cluster, Admin(cluster.bootstrap, **cluster.settings) as admin:
+        eventually(lambda: len(admin.describe_cluster().nodes), lambda count: count == COUNT)
+        admin.create_topics([NewTopic("orders", 3, 3)])
+
+        def login(name: str, *known: str) -> str:
+            users = " ".join(f'user_{user}="{user}-secret"' for user in (*known, "alice"))
+            return MODULE.format(kind="plain.PlainLogin", options=f'username="{name}" password="{name}-secret" {users}')
+
+        keys = [f"listener.name.{listener}.plain.sasl.jaas.config" for listener in ("internal", "controller")]
+        for value in (login("node", "node", "newer"), login("newer", "node", "newer"), login("newer", "newer")):
+            for node in cluster.nodes:
+                admin.alter_configs({BrokerResource(node): dict.fromkeys(keys, value)})
+        again = cluster.nodes[admin.describe_quorum().leader_id % COUNT + 1]
+        again.properties.update(dict.fromkeys(keys, login("newer", "newer")))
+        again.restart()
+        in_sync = lambda: [len(found.in_sync) for found in admin.describe_topic("orders").partitions.values()]  # noqa: E731
+        eventually(in_sync, lambda counts: counts == [3, 3, 3])
+        assert all("the user is not known" not in node.log() for node in cluster.nodes.values())
+
+
 def _created(admin: Admin) -> bool:
     try:
         return admin.create_topics([NewTopic("orders", 1)])["orders"] is None

@@ -50,6 +50,11 @@ class Introduction:
     credentials: Credentials | OAuthCredentials | None = None
     listener: str | None = None
     """That of the other nodes, and of this one if it has it, whose settings these are."""
+    changed: Callable[[], Credentials | None] = lambda: None
+    """Returns the name and the password that were set since the start, None for those of the start.
+
+    Of the two that is used which was not refused last.
+    """
 
     def over(self, world: World) -> World:
         """Returns the world in which connections are made so."""
@@ -79,6 +84,7 @@ class Introduced(PassingNetwork):
         super().__init__(world.network)
         self._world = world
         self._introduction = introduction
+        self._refused: Credentials | None = None  # set since the start, and not let in
 
     async def connect(
         self,
@@ -91,7 +97,8 @@ class Introduced(PassingNetwork):
     ) -> Connection:
         """Besides what is raised anyway, IntroductionError when the other node refuses this one."""
         introduction = self._introduction
-        credentials = introduction.credentials
+        changed = introduction.changed()
+        credentials = introduction.credentials if changed is None or changed is self._refused else changed
         if credentials is None:
             return await self._network.connect(
                 host, port, make_handler, receive_buffer_bytes=receive_buffer_bytes, tls=tls or introduction.tls
@@ -111,6 +118,8 @@ class Introduced(PassingNetwork):
             await made[0].done
         except IntroductionError as error:
             log.warning("not_introduced", host=host, port=port, mechanism=credentials.mechanism, user=credentials.name, reason=str(error))
+            if made[0].is_refused:  # by its other login the node learns of a newer one
+                self._refused = changed if credentials is changed else None
             raise
         finally:
             if not made[0].is_introduced:
@@ -130,6 +139,7 @@ class _Introducing(PassingConnection):
     ) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_introduced = False
+        self.is_refused = False
         self._world = world
         super().__init__(transport)
         self._mechanism = credentials.mechanism
@@ -208,6 +218,7 @@ class _Introducing(PassingConnection):
                     raise DecodeError("more than an answer to what was asked")
                 self._on_frame(frame)
         except (DecodeError, Refusal) as error:
+            self.is_refused = isinstance(error, Refusal)
             self._fail(error.message)
         return False
 

@@ -21,6 +21,7 @@ from ottla.security.client_exchange import Credentials, OAuthCredentials
 from ottla.security.oauthbearer import OAUTHBEARER
 from ottla.security.scram import ScramMechanism
 from ottla.security.tls_settings import client_of
+from ottla.types import Secret
 
 PROTOCOL: Final = "security.inter.broker.protocol"
 BROKERS: Final = "sasl.mechanism.inter.broker.protocol"
@@ -71,7 +72,12 @@ async def _read(world: World, config: BrokerConfig, listener: str | None, mechan
         except (KafkaError, ValueError) as error:
             text = error.message if isinstance(error, KafkaError) else str(error)
             raise _refused(f"listener {listener}, between nodes: {text}") from None
-    return Introduction(tls, await _credentials(world, config, listener, mechanism_key) if protocol.has_sasl else None, listener)
+    if not protocol.has_sasl:
+        return Introduction(tls, None, listener)
+    credentials = await _credentials(world, config, listener, mechanism_key)
+    if isinstance(credentials, OAuthCredentials):
+        return Introduction(tls, credentials, listener)
+    return Introduction(tls, credentials, listener, _ChangedLogin(config, listener, credentials.mechanism).newest)
 
 
 async def _credentials(world: World, config: BrokerConfig, listener: str, mechanism_key: str) -> Credentials | OAuthCredentials:
@@ -88,11 +94,35 @@ async def _credentials(world: World, config: BrokerConfig, listener: str, mechan
     secret = config.given.get(key)
     if secret is None:
         raise _refused(f"{key} is not set: it has the name and the password by which this node makes itself known to others")
+    found = _login(secret, mechanism)
+    if found is None:
+        raise _refused(f"{key}: username and password are expected, of the module {LoginModule.of_mechanism(mechanism)}")
+    return found
+
+
+def _login(secret: Secret, mechanism: str) -> Credentials | None:
     login = parse_jaas(secret.reveal())
     name, password = login.option("username"), login.options.get("password")
     if login.module is not LoginModule.of_mechanism(mechanism) or not name or password is None:
-        raise _refused(f"{key}: username and password are expected, of the module {LoginModule.of_mechanism(mechanism)}")
+        return None
     return Credentials(mechanism, name, password)
+
+
+class _ChangedLogin:
+    """The name and the password of this node, where they are set anew while it runs: connections from then on are made by them."""
+
+    def __init__(self, config: BrokerConfig, listener: str, mechanism: str) -> None:
+        self._config = config
+        self._listener = listener
+        self._mechanism = mechanism
+        self._read: tuple[Secret | None, Credentials | None] = (None, None)
+
+    def newest(self) -> Credentials | None:
+        """Returns what is set now; None where that has no name and no password."""
+        secret: Secret | None = self._config.of_listener(self._listener, f"{self._mechanism.lower()}.{JAAS}")
+        if secret is not self._read[0]:
+            self._read = secret, None if secret is None else _login(secret, self._mechanism)
+        return self._read[1]
 
 
 def _refused(why: str) -> KafkaError:
