@@ -11,7 +11,7 @@ import pytest
 from ottla.broker.metadata.voters import _older
 from ottla.broker.peers.caller_name import CallerName
 from ottla.broker.peers.connection import PeerConnection
-from ottla.broker.peers.introduction import Introduced, Introduction, IntroductionError
+from ottla.broker.peers.introduction import TOLD_MS, Introduced, Introduction, IntroductionError
 from ottla.broker.peers.peers import Peers, SetUp
 from ottla.consensus.calls import Vote, VoteAnswer
 from ottla.consensus.wire_form import from_answer_message, to_message
@@ -144,6 +144,23 @@ def test_a_password_that_was_set_and_is_refused_leaves_the_one_of_the_start(star
                     await made
 
     run(body())
+
+
+def test_a_node_that_is_not_let_in_says_so_once_in_a_while(capfd: pytest.CaptureFixture[str]) -> None:
+    """It tries 24 times a second, and had a line for each: 600 MB a day."""
+
+    async def body() -> None:
+        simulation = Simulation(1)
+        await SimBroker(simulation, SECURED).start()
+        world = simulation.machine("here").boot()
+        network = Introduced(world, Introduction(credentials=Credentials("PLAIN", "node", Secret("wrong"))))
+        for pause_s in (0, 0, TOLD_MS / 1000):
+            await asyncio.sleep(pause_s)  # of the simulation
+            with pytest.raises(IntroductionError, match="authentication failed"):
+                await network.connect("broker", PORT, lambda transport: Silent())
+
+    run(body())
+    assert capfd.readouterr().out.count(" not_introduced ") == 2
 
 
 def test_what_was_asked_is_answered_though_the_session_of_its_connection_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,8 @@ log = get_logger(__name__)
 NONCE_BYTES: Final = 18
 ANSWER_BYTES_MAX: Final = 1 << 16
 SHARE_OF_SESSION: Final = 0.9
+TOLD_MS: Final = 10_000
+TOLD_MAX: Final = 1_000
 
 
 class IntroductionError(OSError):
@@ -51,7 +53,7 @@ class Introduction:
     listener: str | None = None
     """That of the other nodes, and of this one if it has it, whose settings these are."""
     changed: Callable[[], Credentials | None] = lambda: None
-    """Returns the name and the password that were set since the start, None for those of the start.
+    """Returns the name and the password that were set since the start; None while the ones of the start hold.
 
     Of the two that is used which was not refused last.
     """
@@ -85,6 +87,7 @@ class Introduced(PassingNetwork):
         self._world = world
         self._introduction = introduction
         self._refused: Credentials | None = None  # set since the start, and not let in
+        self._told_ms: dict[tuple[str, int, str, str], int] = {}  # when the log had it
 
     async def connect(
         self,
@@ -117,7 +120,7 @@ class Introduced(PassingNetwork):
                 await made[0].begin_with_token(credentials)
             await made[0].done
         except IntroductionError as error:
-            log.warning("not_introduced", host=host, port=port, mechanism=credentials.mechanism, user=credentials.name, reason=str(error))
+            self._tell(host, port, credentials, str(error))
             if made[0].is_refused:  # by its other login the node learns of a newer one
                 self._refused = changed if credentials is changed else None
             raise
@@ -125,6 +128,16 @@ class Introduced(PassingNetwork):
             if not made[0].is_introduced:
                 made[0].abort()
         return made[0]
+
+    def _tell(self, host: str, port: int, credentials: Credentials | OAuthCredentials, reason: str) -> None:
+        """Logs that the node is not let in, which it tries many times a second; the same is not said again within ``TOLD_MS``."""
+        key, now_ms = (host, port, credentials.name, reason), self._world.clock.monotonic_ms()
+        if now_ms - self._told_ms.get(key, -TOLD_MS) < TOLD_MS:
+            return
+        if len(self._told_ms) >= TOLD_MAX:
+            self._told_ms.clear()
+        self._told_ms[key] = now_ms
+        log.warning("not_introduced", host=host, port=port, mechanism=credentials.mechanism, user=credentials.name, reason=reason)
 
 
 class _Introducing(PassingConnection):

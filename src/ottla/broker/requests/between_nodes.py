@@ -109,7 +109,7 @@ def _login(secret: Secret, mechanism: str) -> Credentials | None:
 
 
 class _ChangedLogin:
-    """The name and the password of this node, where they are set anew while it runs: connections from then on are made by them."""
+    """The name and the password of this node, where they change while it runs: connections from then on are made by them."""
 
     def __init__(self, config: BrokerConfig, listener: str, mechanism: str) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""Clients that are turned away, of whom anybody may send as many as a broker can take: which of them the log has a line for.
+"""Clients that are turned away, which may come by the thousand each second: which of them the log has a line for.
 
 Of one address each event has ``LINES_MAX`` lines in a minute, and all addresses together ``LINES_OF_ALL_MAX``. The others are counted, and
 the counts are logged with the first one that comes in a later minute.

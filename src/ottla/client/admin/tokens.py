@@ -112,7 +112,7 @@ _WAYS_OUT: Final = {
     ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "there is no such token",
     ErrorCode.DELEGATION_TOKEN_EXPIRED: "the token has expired",
     ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "the token's owner and its renewers may do that",
-    ErrorCode.POLICY_VIOLATION: "there are as many tokens as the cluster, or this user, may have: expire those that nobody needs",
+    ErrorCode.POLICY_VIOLATION: "there are as many tokens as the cluster, or this user, may have: expire some of them",
     ErrorCode.INVALID_PRINCIPAL_TYPE: "owners and renewers are users, as User:alice",
 }
 
