@@ -90,7 +90,8 @@ class Decision(Struct, frozen=True):
     """The consequences of one command. Empty parts cost nothing.
 
     The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. Records with
-    a ``writer`` are part of its transaction; a ``marker`` ends one, and comes without records.
+    a ``writer`` are part of its transaction; a ``marker`` ends one, and comes without records. Replies wait until all that was decided
+    before them is committed; a decision that ``is_free`` has no records, and its replies promise nothing: they are given at once.
     """
 
     records: tuple[StoredRecord, ...] = ()
