@@ -129,8 +129,8 @@ KEY = re.compile(
 FILE = re.compile(r"\.(?:py|md|txt|json|jsonl|properties|log|pem|key|sh|toml|lock|yaml)$")
 OF_FEATURES: Final = "eligible.leader.replicas group kraft metadata share streams transaction"
 OF_OTHERS: Final = """
-    bootstrap.servers exactly.once.source.support jute.maxbuffer kafka.authorizer.logger kafka.bootstrap.servers metadata.recovery.strategy
-    processing.guarantee retry.backoff.ms spark.archives spark.driver.memory spark.python.unix.domain.socket.dir
+    bootstrap.servers exactly.once.source.support jute.maxbuffer kafka.authorizer.logger kafka.bootstrap.servers message.timeout.ms
+    metadata.recovery.strategy processing.guarantee retry.backoff.ms spark.archives spark.driver.memory spark.python.unix.domain.socket.dir
     spark.python.unix.domain.socket.enabled spark.speculation spark.sql.shuffle.partitions topic.metadata.refresh.interval.ms
 """
 """Keys of other clients and programs, and the name of a logger."""
