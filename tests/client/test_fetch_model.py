@@ -13,6 +13,7 @@ import os
 from typing import Any, Final
 
 import pytest
+from tests.client.faults import KINDS, Faults
 from tests.client.simulated import consumer_of
 from tests.cluster.in_simulation import SimNodes, play
 
@@ -29,14 +30,12 @@ from ottla.types import TopicPartition
 
 SEEDS: Final = int(os.environ.get("OTTLA_SEEDS", "0")) or 3
 KEYS: Final = [TopicPartition("t", index) for index in range(6)]
-NODES: Final = (1, 2, 3)
 READER: Final = "reader"  # its machine
 FAULT_COUNT: Final = 12
 SOON: Final = (HELD_MS + BRIEF_MS) / 1000 + 0.5
 CALM: Final = 15.0
 """Seconds without a fault after which a broker is well: a session, and what follows its end."""
 RECOVERY: Final = 100.0
-NEVER: Final = float("inf")
 
 
 def now() -> float:
@@ -63,8 +62,7 @@ class World:
         self.committed: set[bytes] = set()
         self.is_transacting = False
         self.transacted_at = 0.0
-        self.faulty_since: dict[int, float] = dict.fromkeys(NODES, -NEVER)
-        self.well_at: dict[int, float] = dict.fromkeys(NODES, -NEVER)
+        self.faults = Faults(nodes, self.rng, READER)
         self.led: dict[TopicPartition, tuple[int | None, float]] = dict.fromkeys(KEYS, (None, 0.0))
         self.led_before: dict[TopicPartition, int | None] = dict.fromkeys(KEYS)
         self.runs: dict[TopicPartition, list[Run]] = {key: [] for key in KEYS}
@@ -178,7 +176,7 @@ class World:
             case "to end":
                 consumer.seek_to_end([key])
                 # Otherwise a leader may say it that has hung, and does not know yet that another one leads.
-                is_calm = all(at + CALM <= now() for at in self.well_at.values())
+                is_calm = all(at + CALM <= now() for at in self.faults.well_at.values())
                 is_known = is_calm and bool(self.acknowledged[key]) and not self.is_committed_only
                 self.runs[key].append(Run(None, self.acknowledged[key][-1][0] + 1 if is_known else 0))
             case "pause":
@@ -222,7 +220,7 @@ class World:
             if run.start is None or is_held or well_since is None:
                 continue
             before = self.led_before[key]  # the reader may still have to find out that it does not answer
-            asked_at = run.since + (self.found_after if before is not None and self.well_at[before] == NEVER else 0)
+            asked_at = run.since + (self.found_after if before is not None and self.faults.is_under_way(before) else 0)
             for offset, at in reversed(self.acknowledged[key]):
                 if offset < run.next_offset:
                     break
@@ -231,72 +229,36 @@ class World:
 
     def _well_since(self, key: TopicPartition) -> float | None:
         """From when on the partition's leader has been well; None while it is not."""
-        leader = self._leader(key)
+        leader = self.faults.leader(key)
         if self.led[key][0] != leader:
             self.led_before[key], self.led[key] = self.led[key][0], (leader, now())
-        if leader is None or (self.faulty_since[leader] <= now() and self.well_at[leader] == NEVER):
+        if leader is None or self.faults.is_under_way(leader):
             return None
-        well_since = max(self.led[key][1] + self.found_after, self.well_at[leader] + CALM)
+        well_since = max(self.led[key][1] + self.found_after, self.faults.well_at[leader] + CALM)
         return well_since if well_since <= now() else None
-
-    def _leader(self, key: TopicPartition) -> int | None:
-        """The newest one: an older one that hangs does not know of it."""
-        nodes = [node for node in NODES if self.nodes.has(node, key.topic, key.partition)]
-        epochs = {node: self.nodes.partition(node, key.topic, key.partition).led_epoch for node in nodes}
-        leader = max(epochs, key=epochs.__getitem__, default=None)
-        return leader if leader is not None and epochs[leader] >= 0 else None
 
     # What goes wrong
 
     async def disturb(self) -> None:
         for _ in range(FAULT_COUNT):
             await asyncio.sleep(self.rng.uniform(1, 25))
-            number = self.rng.choice(NODES)
-            self.faulty_since[number], self.well_at[number] = now(), NEVER
-            await self._harm(number)
-            await self.nodes.until(lambda node=number: self.nodes.broker(node) is not None)  # type: ignore[misc]
-            self.well_at[number] = now()
+            kind = self.rng.choice([*KINDS, "delete"])
+            if kind == "delete":
+                await self._delete_some()
+            else:
+                await self.faults.befall(kind)
 
-    async def _harm(self, number: int) -> None:
-        node, fabric = self.nodes.nodes[number], self.nodes.simulation.fabric
-        name = node.machine.name
-        match self.rng.choice(["kill", "hang", "leave", "elect", "delete", "slow", "cut", "break"]):
-            case "kill":
-                node.kill(power_cut=False)
-                await asyncio.sleep(self.rng.choice([0, 3, 12]))
-                node.begin()
-            case "hang":
-                node.machine.pause_process()
-                await asyncio.sleep(self.rng.choice([1, 4, 8, 20, 40]))
-                node.machine.resume_process()
-            case "leave":
-                await node.stop()
-                await asyncio.sleep(self.rng.choice([0, 3]))
-                node.begin()
-            case "elect":
-                await self.nodes.act(lambda cluster: Admin(cluster).elect_leaders(None))
-            case "delete":
-                key = self.rng.choice([key for key in KEYS if self.acknowledged[key]])
-                before = self.rng.randint(0, self.acknowledged[key][-1][0])
-                await self.nodes.act(lambda cluster: Admin(cluster).delete_records({key: before}))
-            case "slow":
-                fabric.slow_link(name, READER, self.rng.choice([50, 400]))
-                await asyncio.sleep(self.rng.choice([5, 20]))
-                fabric.slow_link(name, READER, 0)
-            case "cut":
-                ends = self.rng.choice([(name, READER), (READER, name)])
-                fabric.cut_link(*ends)
-                await asyncio.sleep(self.rng.choice([2, 8, 40]))
-                fabric.join_link(*ends)
-            case "break":
-                fabric.break_connections(name)
+    async def _delete_some(self) -> None:
+        key = self.rng.choice([key for key in KEYS if self.acknowledged[key]])
+        before = self.rng.randint(0, self.acknowledged[key][-1][0])
+        await self.nodes.act(lambda cluster: Admin(cluster).delete_records({key: before}))
 
     # What is true at the end
 
     async def check(self) -> None:
         """The log has what was handed out. Records before its start are gone."""
         for key in KEYS:
-            leader = self._leader(key)
+            leader = self.faults.leader(key)
             assert leader is not None, "every broker is well"
             partition = self.nodes.partition(leader, key.topic, key.partition)
             start = partition.log.log_start_offset

@@ -14,9 +14,9 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 import pytest
+from tests.client.faults import KINDS, NODES, Faults
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.client.admin import Admin
 from ottla.client.late_answers import AGAIN_MS, LATE_MS
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
@@ -26,7 +26,6 @@ from ottla.storage.log.replay import records_between
 from ottla.types import TopicPartition
 
 SEEDS: Final = int(os.environ.get("OTTLA_SEEDS", "0")) or 3
-NODES: Final = (1, 2, 3)
 WRITER: Final = "writer"  # its machine
 FAULT_COUNT: Final = 8
 LAYOUTS: Final = {"alone": [[1], [2], [3]], "kept": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}
@@ -40,7 +39,6 @@ TRY: Final = 1.2
 """Seconds that a call may take longer than its limit: its last try has one."""
 ROOMY: Final = 10_000_000
 LONG_MS: Final = 120_000
-NEVER: Final = float("inf")
 
 
 def now() -> float:
@@ -78,8 +76,7 @@ class World:
         self.keys: list[TopicPartition] = []
         self.records: list[Sent] = []
         self.pending: list[Sent] = []
-        self.faulty_since: dict[int, float] = dict.fromkeys(NODES, -NEVER)
-        self.well_at: dict[int, float] = dict.fromkeys(NODES, -NEVER)
+        self.faults = Faults(nodes, self.rng, WRITER)
         self.led: dict[TopicPartition, tuple[int | None, float]] = {}
         self.harmed_at: dict[int, float] = dict.fromkeys(NODES, 0.0)  # a leader: last time that it, or a replica it waits for, was not well
         self.made_at = 0.0
@@ -167,29 +164,22 @@ class World:
 
         Batches of several partitions go in one request, which is answered when the last of them is.
         """
-        leader = self._leader(key)
+        leader = self.faults.leader(key)
         if self.led.get(key, (None, 0.0))[0] != leader:
             self.led[key] = leader, now()
         if leader is None:
             return None
         needed = {leader}
         if self.settings["acks"] == "all":
-            led = (each for each in self.keys if self._leader(each) == leader)
+            led = (each for each in self.keys if self.faults.leader(each) == leader)
             needed = needed.union(*(self.nodes.in_sync(leader, each.topic, each.partition) for each in led))
-        if any(self.faulty_since[node] <= now() and self.well_at[node] == NEVER for node in needed):
+        if any(self.faults.is_under_way(node) for node in needed):
             self.harmed_at[leader] = now()
             return None
         well_since = max(
-            self.led[key][1] + FOUND_AFTER, self.harmed_at[leader] + FOUND_AFTER, *(self.well_at[node] + CALM for node in needed)
+            self.led[key][1] + FOUND_AFTER, self.harmed_at[leader] + FOUND_AFTER, *(self.faults.well_at[node] + CALM for node in needed)
         )
         return well_since if well_since <= now() else None
-
-    def _leader(self, key: TopicPartition) -> int | None:
-        """The newest one: an older one that hangs does not know of it."""
-        nodes = [node for node in NODES if self.nodes.has(node, key.topic, key.partition)]
-        epochs = {node: self.nodes.partition(node, key.topic, key.partition).led_epoch for node in nodes}
-        leader = max(epochs, key=epochs.__getitem__, default=None)
-        return leader if leader is not None and epochs[leader] >= 0 else None
 
     # What goes wrong
 
@@ -198,47 +188,13 @@ class World:
             await asyncio.sleep(self.rng.uniform(1, 25))
             if self.rng.random() < 0.3:
                 await self.make(f"made-{number}-")
-            node = self.rng.choice(NODES)
-            self.faulty_since[node], self.well_at[node] = now(), NEVER
-            await self._harm(node)
-            await self.nodes.until(lambda node=node: self.nodes.broker(node) is not None)  # type: ignore[misc]
-            self.well_at[node] = now()
-
-    async def _harm(self, number: int) -> None:
-        node, fabric = self.nodes.nodes[number], self.nodes.simulation.fabric
-        name = node.machine.name
-        match self.rng.choice(["kill", "hang", "hang", "leave", "elect", "slow", "cut", "cut", "break"]):
-            case "kill":
-                node.kill(power_cut=False)
-                await asyncio.sleep(self.rng.choice([0, 3, 12]))
-                node.begin()
-            case "hang":
-                node.machine.pause_process()
-                await asyncio.sleep(self.rng.choice([1, 10, 30, 50]))
-                node.machine.resume_process()
-            case "leave":
-                await node.stop()
-                await asyncio.sleep(self.rng.choice([0, 3]))
-                node.begin()
-            case "elect":
-                await self.nodes.act(lambda cluster: Admin(cluster).elect_leaders(None))
-            case "slow":
-                fabric.slow_link(name, WRITER, self.rng.choice([50, 400]))
-                await asyncio.sleep(self.rng.choice([5, 20]))
-                fabric.slow_link(name, WRITER, 0)
-            case "cut":
-                ends = self.rng.choice([(name, WRITER), (WRITER, name)])
-                fabric.cut_link(*ends)
-                await asyncio.sleep(self.rng.choice([2, 8, 40]))
-                fabric.join_link(*ends)
-            case "break":
-                fabric.break_connections(name)
+            await self.faults.befall(self.rng.choice([*KINDS, "hang", "cut"]))
 
     # What is true at the end
 
     async def check(self) -> None:
         for key in self.keys:
-            leader = self._leader(key)
+            leader = self.faults.leader(key)
             assert leader is not None, "every broker is well"
             partition = self.nodes.partition(leader, key.topic, key.partition)
             reading = records_between(partition.log, partition.log.log_start_offset, partition.high_watermark, check_crc=True)
