@@ -193,6 +193,7 @@ class World:
     # What is true at the end
 
     async def check(self) -> None:
+        assert sum(record.is_acknowledged for record in self.records) > 300, "most of the run was spent with sending"
         for key in self.keys:
             leader = self.faults.leader(key)
             assert leader is not None, "every broker is well"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.client.simulated import consumer_of, create, fill, take, with_broker
@@ -11,13 +12,16 @@ from tests.cluster.in_simulation import SimNodes, play
 from ottla.client.admin import Admin, OffsetSpec
 from ottla.client.cluster import Cluster
 from ottla.client.late_answers import AGAIN_MS, LATE_MS
-from ottla.messages.list_offsets import ListOffsetsRequest
+from ottla.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from ottla.messages.metadata import MetadataResponse, MetadataResponseBroker
 from ottla.sim.cluster import SimBroker
 from ottla.sim.interference import Held, Interference
 from ottla.types import TopicPartition
+from ottla.wire.schema import Request, Response
 
 OF_FIRST, OF_SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 SESSION_SECONDS = 9
+ELSEWHERE = 7
 SOON = 1.0
 
 
@@ -74,8 +78,8 @@ def test_the_next_leader_is_asked_for_an_offset_when_one_hangs() -> None:
     play(body)
 
 
-@pytest.mark.parametrize("is_sought", [False, True])
-def test_an_answer_for_a_position_that_is_another_by_now_does_not_count(is_sought: bool) -> None:
+@pytest.mark.parametrize("meanwhile", ["sought", "sought at the end", "given up"])
+def test_an_answer_for_a_position_that_is_another_by_now_does_not_count(meanwhile: str) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker, partition_count=2)
         await fill(broker, 3)
@@ -85,13 +89,51 @@ def test_an_answer_for_a_position_that_is_another_by_now_does_not_count(is_sough
         network.alter = lambda request, response: Held(5_000) if isinstance(request, ListOffsetsRequest) else None
         consumer.assign([OF_FIRST])
         assert await consumer.poll(1_000) == []
-        if is_sought:
-            consumer.seek(OF_FIRST, 2)
-            assert [record.offset for record in await take(consumer, 1)] == [2]
-        else:
-            consumer.assign([OF_SECOND])
+        match meanwhile:
+            case "sought":
+                consumer.seek(OF_FIRST, 2)
+                assert [record.offset for record in await take(consumer, 1)] == [2]
+            case "sought at the end":
+                consumer.seek_to_end([OF_FIRST])
+            case _:
+                consumer.assign([OF_SECOND])
         assert await consumer.poll(20_000) == []
-        assert await consumer.position(OF_FIRST if is_sought else OF_SECOND) == (3 if is_sought else 0)
+        [partition] = consumer.assignment()
+        assert await consumer.position(partition) == (0 if partition == OF_SECOND else 3)
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_late_answer_of_the_former_leader_does_not_count_once_the_next_one_has_answered() -> None:
+    """Records were handed out twice: the position went back to the start."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 3)
+        cluster = broker.client("c")
+        network, asked = Interference(cluster), 0
+
+        def alter(request: Request, response: Any) -> Response | Held | None:
+            nonlocal asked
+            if isinstance(response, MetadataResponse) and asked:
+                [own] = response.brokers
+                response.brokers.append(MetadataResponseBroker(ELSEWHERE, own.host, own.port))
+                response.topics[0].partitions[0].leader_id = ELSEWHERE
+                return response
+            if isinstance(response, ListOffsetsResponse):
+                asked += 1
+                return Held(20_000) if asked == 1 else None
+            return None
+
+        network.alter = alter
+        consumer = consumer_of(cluster)
+        consumer.assign([OF_FIRST])
+        assert await consumer.poll(1_000) == []
+        await cluster.refresh()
+        assert [record.offset for record in await take(consumer, 3)] == [0, 1, 2]
+        assert await consumer.poll(30_000) == []
+        assert asked == 2
         await consumer.close()
 
     with_broker(body)

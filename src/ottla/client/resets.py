@@ -65,13 +65,19 @@ class Resets:
         finally:
             self._asked.discard(leader)
         for partition, (offset, _, _) in found.items():
-            state = self._positions.get(partition)
-            if state is not None and state.version == versions[partition]:
+            if self._waits(partition, versions):
+                state = self._positions.of(partition)
                 state.position, state.seek_timestamp = offset, None
                 state.failures = state.retry_ms = 0
+        problems = {partition: problem for partition, problem in problems.items() if self._waits(partition, versions)}
         if problems:
             self._recovering.update(problems)
             try:
                 await self._recover(problems, sent)
             finally:
                 self._recovering.difference_update(problems)
+
+    def _waits(self, partition: TopicPartition, versions: Mapping[TopicPartition, int]) -> bool:
+        """True while the position is what was asked for, and unknown. A leader that hung may answer long after the next one has."""
+        state = self._positions.get(partition)
+        return state is not None and state.version == versions[partition] and state.position is None

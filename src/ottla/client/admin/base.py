@@ -41,27 +41,29 @@ class AdminBase:
 
     async def _ask_within(self, node_id: int | None, request: Request, response_type: type[R], timeout_ms: int | None) -> R:
         """Returns the broker's response, which may take as long as the caller of the method has allowed."""
-        wait_ms = None if timeout_ms is None else max(self._cluster.request_timeout_ms, timeout_ms + ANSWER_MS)
-        return await self._cluster.ask(node_id, request, response_type, timeout_ms=wait_ms)
+        return await self._cluster.ask(node_id, request, response_type, timeout_ms=self._limit_ms(timeout_ms))
+
+    def _limit_ms(self, timeout_ms: int | None) -> int:
+        """Returns how long an answer may take where the caller of the method allows the broker that time."""
+        least_ms = self._cluster.request_timeout_ms
+        return least_ms if timeout_ms is None else max(least_ms, timeout_ms + ANSWER_MS)
 
     async def _ask_unless_moved(
         self,
         node_id: int,
         request: Request,
         response_type: type[R],
-        has_moved: Callable[[], Awaitable[bool]],
+        has_moved: HasMoved,
         *,
         timeout_ms: int | None = None,
         version_max: int | None = None,
         version_min: int = 0,
     ) -> R:
         """Returns the broker's response. NETWORK_EXCEPTION where that is late, and what was asked for is another broker's by now."""
-        wait_ms = self._cluster.request_timeout_ms
         connection = await self._cluster.connection(node_id)
         connection.require(type(request), version_min)
         with given_up_for_another(self._cluster.world, connection, has_moved):
-            limit_ms = wait_ms if timeout_ms is None else max(wait_ms, timeout_ms + ANSWER_MS)
-            return await connection.ask(request, response_type, timeout_ms=limit_ms, version_max=version_max)
+            return await connection.ask(request, response_type, timeout_ms=self._limit_ms(timeout_ms), version_max=version_max)
 
     async def _ask_brokers(
         self, node_ids: Iterable[int] | None, request: Request, response_type: type[R], *, version_min: int = 0
@@ -178,16 +180,8 @@ class AdminBase:
             try:
                 return node_id, await self._ask_unless_moved(node_id, request, response_type, has_moved, version_max=version_max)
             except KafkaError as error:
-                if not is_repeatable or error.code not in NO_ANSWER or not await self._is(has_moved):
+                if not is_repeatable or error.code not in NO_ANSWER or not await _is_known(has_moved):
                     raise
-
-    @staticmethod
-    async def _is(so: HasMoved) -> bool:
-        """Returns the answer; False where no broker says it: the error before says more."""
-        try:
-            return await so()
-        except KafkaError:
-            return False
 
     async def _of_each(self, keys: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> dict[str, T | KafkaError]:
         """Returns what ``ask`` returns for each of them, or why not; some are asked for at once."""
@@ -234,6 +228,14 @@ class AdminBase:
                     raise
                 await self._pause(attempt, error)
                 attempt += 1
+
+
+async def _is_known(so: HasMoved) -> bool:
+    """Returns the answer; False where no broker says it: the error before says more."""
+    try:
+        return await so()
+    except KafkaError:
+        return False
 
 
 def at_broker(timeout_ms: int | None) -> int:
