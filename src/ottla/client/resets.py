@@ -78,6 +78,6 @@ class Resets:
                 self._recovering.difference_update(problems)
 
     def _waits(self, partition: TopicPartition, versions: Mapping[TopicPartition, int]) -> bool:
-        """True while the position is what was asked for, and unknown. A leader that hung may answer long after the next one has."""
+        """Returns whether the position is what was asked for, and unknown. A leader that hung may answer long after the next one has."""
         state = self._positions.get(partition)
         return state is not None and state.version == versions[partition] and state.position is None
