@@ -21,7 +21,7 @@ class Known:
     kept: dict[str, dict[str, str]] = field(default_factory=dict)
     kept_acls: dict[str, Sequence[Any]] = field(default_factory=dict)
     change_counts: dict[str, int] = field(default_factory=dict)
-    """How often this controller has decided on a configuration, the ACLs of a resource, a token."""
+    """How often this controller has decided on a configuration, an assignment, the ACLs of a resource, a token."""
     problems: list[str] = field(default_factory=list)
     """What could not be understood, and has no effect; for the log."""
 

@@ -160,6 +160,7 @@ class ZnodeWriter:
     def assignment(self, topic: TopicImage) -> list[Operation]:
         """Returns the writes of the topic's own znode, and of the one above its partitions'."""
         parts = topic.partitions.items()
+        self._known.count(znodes.topic_path(topic.name))
         data = TopicZnode(
             topic.topic_id,
             {index: partition.replicas for index, partition in parts},
@@ -197,6 +198,7 @@ class ZnodeWriter:
             units.append([state, *self._drop(znodes.partition_path(topic.name, index))])
         config = f"{znodes.CONFIG}/topics/{topic.name}"
         self._known.count(config)
+        self._known.count(znodes.topic_path(topic.name))
         last = (*self._drop(znodes.partitions_path(topic.name)), *self._drop(znodes.topic_path(topic.name)), *self._drop(config))
         return [*units, [*last, *self._drop(mark)]]
 

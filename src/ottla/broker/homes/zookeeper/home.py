@@ -24,6 +24,7 @@ from ottla.broker.homes.zookeeper.node_id import settle_node_id
 from ottla.broker.homes.zookeeper.notices import Notices
 from ottla.broker.homes.zookeeper.security_notices import SecurityNotices
 from ottla.broker.homes.zookeeper.services import Services
+from ottla.broker.homes.zookeeper.written_topics import WrittenTopics
 from ottla.broker.homes.zookeeper.znode_membership import ZookeeperMembership
 from ottla.broker.liveness.own_address import OwnAddress
 from ottla.broker.log_directories import LogDirectories
@@ -112,10 +113,12 @@ class ZookeeperHome:
         world, config = self._basis.world, self._basis.config
         notices = Notices(world, config, controller)
         security = SecurityNotices(world, controller, config["zookeeper.max.in.flight.requests"])
+        topics = WrittenTopics(world, controller, config["zookeeper.max.in.flight.requests"])
         lost = LostReplicas(controller, self.peers, self.ways.listener)
         made = ZookeeperMembership(world, config, controller, self.metadata, self.evidence, self._follows, lost.on_came)
         self.while_active = (
             made.follow_znodes,
+            topics.follow,
             notices.follow_configs,
             notices.follow_deletions,
             notices.follow_reassignments,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.homes.zookeeper.due import Due
 from ottla.broker.homes.zookeeper.notices import KEPT_MS, report_problems, settled
 from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.coordination import NoNodeError, Session, Watch
@@ -30,43 +31,6 @@ WATCHED_MAX: Final = 10_000
 """Znodes that are watched beside the notices."""
 SubjectOf = Callable[[bytes, str], str]
 """The path of what a notice is about, from its data and its path. DecodeError where it says nothing that is known."""
-
-
-class _Due:
-    """The znodes that are to be looked at, in the order in which that became known, and whether the notices are to be listed."""
-
-    def __init__(self) -> None:
-        self.lists = True
-        self.wakes = asyncio.Event()
-        self._paths: dict[str, None] = {}
-        self._watched: set[str] = set()
-
-    def listed(self) -> None:
-        """Notes that there are other notices."""
-        self.lists = True
-        self.wakes.set()
-
-    def add(self, path: str) -> None:
-        self._paths[path] = None
-
-    def take(self) -> list[str]:
-        """Takes all paths; none is left."""
-        paths = list(self._paths)
-        self._paths.clear()
-        return paths
-
-    def watch_of(self, path: str) -> Watch | None:
-        """Returns a watch to be set with the next reading; None where one is set already, or too many are."""
-        if path in self._watched or len(self._watched) >= WATCHED_MAX:
-            return None
-        self._watched.add(path)
-
-        def changed() -> None:
-            self._watched.discard(path)
-            self.add(path)
-            self.wakes.set()
-
-        return changed
 
 
 class SecurityNotices:
@@ -92,7 +56,7 @@ class SecurityNotices:
     async def _follow(self, reign: Reign, changes: str, subject_of: SubjectOf) -> None:
         """Takes each notice once, at first all that the last controller may not have taken; deletes old ones."""
         made_ms: dict[str, int] = {}
-        due = _Due()
+        due = Due(WATCHED_MAX)
         while True:
             due.wakes.clear()
             if due.lists:
@@ -113,7 +77,7 @@ class SecurityNotices:
         size = self._in_flight_max
         return [given[start : start + size] for start in range(0, len(given), size)]
 
-    async def _read(self, reign: Reign, path: str, subject_of: SubjectOf, due: _Due) -> int:
+    async def _read(self, reign: Reign, path: str, subject_of: SubjectOf, due: Due) -> int:
         """Notes that what the notice is about is to be looked at. Returns when the notice was made."""
         try:
             data, stat = await reign.session.get(path)
@@ -125,7 +89,7 @@ class SecurityNotices:
             log.error("security_notice_unreadable", path=path, reason=error.message)
         return stat.ctime_ms
 
-    async def _adopt(self, reign: Reign, path: str, due: _Due) -> None:
+    async def _adopt(self, reign: Reign, path: str, due: Due) -> None:
         """Puts what the znode says into the image."""
 
         async def watched() -> None:
