@@ -36,6 +36,10 @@ class ResponseQueue:
         self._places.append(place)
         return place
 
+    def is_first(self, place: ResponseSlot) -> bool:
+        """True when all earlier requests are answered."""
+        return bool(self._places) and self._places[0] is place
+
     def leave(self, out: list[Any]) -> None:
         """Appends the buffers of all answers whose turn has come."""
         places = self._places

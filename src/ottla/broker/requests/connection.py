@@ -239,6 +239,10 @@ class BrokerConnection:
     def enter(self) -> ResponseSlot:
         return self._responses.enter()
 
+    def has_sent_all_before(self, place: ResponseSlot) -> bool:
+        """True when the answers of all earlier requests are with the system."""
+        return self._responses.is_first(place) and self.transport.unsent_bytes == 0
+
     def complete(self, place: ResponseSlot, answer: Sequence[Any]) -> None:
         """Completes the answer, which leaves after the earlier ones."""
         place.answer = answer

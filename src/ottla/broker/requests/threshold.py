@@ -44,6 +44,10 @@ COUNT_MAX: Final = "ottla.unauthenticated.connections.max"
 HELD_BYTES_MAX: Final = 16 << 20
 """Of frames that are being received. A token has some kilobytes."""
 AGAIN_MS: Final = 1_000
+APART_MS: Final = 25
+"""Between earlier answers and that of a handshake in an open session over TLS, at least. A Java client that finds both in what it has
+decrypted sees the second one when the socket has more for it, and not before: that is when its connection ends.
+"""
 SALT_KEY_BYTES: Final = 32
 REPORTED_MS: Final = 60_000
 """A failed handshake of an address is logged once in that time."""
@@ -262,9 +266,28 @@ class Threshold:
         candidate = Candidate(self, connection, Exchange(self._offers[connection.listener], standing.session, again_ms=now_ms))
         connection.pipeline = candidate
         connection.hold()  # what the burst has of later requests is for the candidate
+        if self.protocol_of(connection.listener).has_tls:
+            self._begin_apart(candidate, context, request)
+            return None
         self.router.call_soon(connection.release)
         candidate.on_handshake(request.mechanism, context.version, context.reply)
         return None
+
+    def _begin_apart(self, candidate: Candidate, context: RequestContext, request: SaslHandshakeRequest) -> None:
+        """Begins when the earlier answers have left since ``APART_MS``."""
+        connection = candidate.connection
+
+        def look(*, had_left: bool) -> None:
+            if connection.transport.is_closed:
+                return
+            have_left = connection.has_sent_all_before(context.place)
+            if had_left and have_left:
+                candidate.on_handshake(request.mechanism, context.version, context.reply)
+                connection.release()
+            else:
+                self._world.timers.call_later_ms(APART_MS, lambda: look(had_left=have_left))
+
+        look(had_left=False)
 
     def begun_again(self, candidate: Candidate) -> None:
         """Notes that its session authenticates again from now on, and has as much time for it as a new connection."""
