@@ -197,6 +197,31 @@ def test_a_user_that_may_write_to_any_topic_gets_a_producer_id() -> None:
     with_secured(body)
 
 
+def test_a_producer_that_may_write_to_some_topic_is_no_line_of_the_audit_log() -> None:
+    """Each idempotent producer left the line of a denial for a topic named hardcode, and was counted as denied."""
+    lines: list[tuple[Any, ...]] = []
+
+    def note(name: str, _: str, event: str, values: Any) -> None:
+        if name == LOGGER:
+            lines.append((event, values["principal"], values["operation"], values["resource"]))
+
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        assert broker.broker is not None
+        status = broker.broker.status
+        await allow(admin, "alice", Operation.WRITE, ResourceType.TOPIC, "x")
+        send_to(note)
+        for user, denied in (("alice", 0), ("mallory", 1)):
+            connection, before = await connected(broker.client(user)), status.authorization_counts[1]
+            answer = await connection.ask(InitProducerIdRequest(None), InitProducerIdResponse, timeout_ms=ASK_MS)
+            assert (answer.error_code != 0, status.authorization_counts[1] - before) == (bool(denied), denied)
+        assert lines == [("authorization_denied", "User:mallory", "IDEMPOTENT_WRITE", "CLUSTER:LITERAL:kafka-cluster")]
+
+    try:
+        with_secured(body)
+    finally:
+        send_to(None)
+
+
 def test_denials_are_in_the_audit_log_and_what_is_left_out_is_not() -> None:
     lines: list[tuple[str, Any]] = []
 

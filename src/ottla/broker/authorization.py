@@ -65,7 +65,7 @@ class Rights(Protocol):
         ...
 
     def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
-        """True when there is a resource of that type with which the operation is allowed (KIP-679)."""
+        """True when there is a resource of that type with which the operation is allowed (KIP-679). The audit log does not have it."""
         ...
 
     @property
@@ -195,7 +195,7 @@ class AclRights:
             answers.clear()
 
     def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
-        if self.may(operation, resource_type, _SOME_NAME):  # as Kafka: the operator's word where no ACL is
+        if self.allowed(resource_type, _SOME_NAME) >> operation & 1:  # as Kafka: the operator's word where no ACL is
             return True
         return self._authorizer.allows_anywhere(self._asker, operation, resource_type)
 

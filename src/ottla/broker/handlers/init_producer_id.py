@@ -33,9 +33,9 @@ async def handle(parts: Parts, context: RequestContext, request: InitProducerIdR
 
 def _may_be_idempotent(context: RequestContext) -> bool:
     """True when the client may write to any topic (KIP-679), or has the right itself."""
-    if context.may_quietly(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER):
+    if context.connection.rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC):
         return True
-    return context.connection.rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC)
+    return context.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER)
 
 
 async def _begin(parts: Parts, context: RequestContext, request: InitProducerIdRequest, transactional_id: str) -> InitProducerIdResponse:
