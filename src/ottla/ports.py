@@ -269,6 +269,10 @@ class Connection(Protocol):
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
 
+    def turn_away(self) -> None:
+        """Reads nothing of an accepted connection, not even a handshake, until it is closed. For the factory of its handler."""
+        ...
+
     def probe(self) -> None:
         """Asks the peer's system whether it knows the connection, which ends if that has restarted since; silence proves nothing.
 

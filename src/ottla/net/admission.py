@@ -24,6 +24,8 @@ from msgspec import Struct, field
 from ottla.quotas import CLIENTS_MAX, TokenBucket
 
 UNLIMITED: Final = 2**31 - 1
+SHUT_OUT_MS: Final = 1_000
+"""How long a connection from an address that may not connect at all is kept, which must not come again at once."""
 
 
 class ListenerLimits(Struct, frozen=True):
@@ -83,6 +85,8 @@ class Admission:
         rate = self._ip_rates.get(ip, self._ip_rates.get(None))
         if rate is None:
             return 0
+        if rate == 0:  # none may come, and no time is known after which one might
+            return SHUT_OUT_MS
         if ip not in self._ip_buckets and len(self._ip_buckets) >= CLIENTS_MAX:
             self._ip_buckets.clear()
         bucket = self._ip_buckets.setdefault(ip, TokenBucket())

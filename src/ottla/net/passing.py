@@ -39,6 +39,9 @@ class PassingConnection:
     def resume_reading(self) -> None:
         self._transport.resume_reading()
 
+    def turn_away(self) -> None:
+        self._transport.turn_away()
+
     def probe(self) -> None:
         self._transport.probe()
 

@@ -130,6 +130,9 @@ class RealConnection:
             self._reading = True
             self._loop.add_reader(self._socket, self._on_readable)
 
+    def turn_away(self) -> None:
+        self.pause_reading()
+
     def probe(self) -> None:
         if not self.is_closed:
             for level, option, value in _PROBE:

@@ -45,6 +45,7 @@ class TlsConnection(RealConnection):
         "_has_hands",
         "_incoming",
         "_is_shaking",
+        "_is_turned_away",
         "_on_handshake",
         "_outgoing",
         "_plain",
@@ -62,6 +63,7 @@ class TlsConnection(RealConnection):
         self._on_handshake: OnHandshake | None = on_handshake
         self._has_hands = False  # the handshake is done
         self._is_shaking = False  # a step of it is under way, on another thread
+        self._is_turned_away = False
         self._arrived = 0  # bytes of the handshake
         self._sealed: deque[memoryview] = deque()
         self._sealed_bytes = 0
@@ -70,7 +72,7 @@ class TlsConnection(RealConnection):
 
     def start(self, handler: ConnectionHandler) -> None:
         super().start(handler)
-        if self.is_closed:
+        if self.is_closed or self._is_turned_away:
             return
         self._watch()  # the handler may want nothing yet, and the handshake is not its matter
         if not self._ssl.server_side:
@@ -93,6 +95,9 @@ class TlsConnection(RealConnection):
             super().pause_reading()
         else:
             self._is_paused = True
+
+    def turn_away(self) -> None:
+        self._is_paused = self._is_turned_away = True
 
     def _watch(self) -> None:
         if not self._reading:

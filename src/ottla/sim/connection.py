@@ -175,6 +175,9 @@ class SimConnection:
     def pause_reading(self) -> None:
         self._is_reading = False
 
+    def turn_away(self) -> None:
+        self.pause_reading()
+
     def resume_reading(self) -> None:
         self._is_reading = True
         self._soon(self._read)

@@ -249,9 +249,9 @@ class Gatekeeper(Part):
                 if pause_ms:
                     self.refused_count += 1
                     self.threshold.note_refused(handler, CONNECTION_RATE)
-                    handler.mute_for_good()
+                    self.threshold.turn_away(handler)
                     self._world.timers.call_later_ms(pause_ms, connection.close)
-                if name in self._guarded:
+                elif name in self._guarded:
                     self.threshold.enter(handler)
                 elif self._doorstep is not None and listener.role is Role.BROKER:
                     self._doorstep.enter(handler)

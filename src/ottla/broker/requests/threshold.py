@@ -168,6 +168,13 @@ class Threshold:
             self._close_first(besides=candidate)
         self._look_later()
 
+    def turn_away(self, connection: BrokerConnection) -> None:
+        """Lets nothing of the connection in, which will be closed; it has no place among those that wait here."""
+        if connection.listener in self._protocols:
+            connection.pipeline, connection.rights = Candidate(self, connection, None), _NONE
+        connection.transport.turn_away()
+        connection.mute_for_good()
+
     def now_ms(self) -> int:
         return self._world.clock.monotonic_ms()
 
