@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 from tests.broker.certificates import Authority
@@ -13,8 +15,11 @@ from tests.broker.sasl import JAAS
 from tests.broker.test_node import properties
 from tests.waiting import eventually
 
+from ottla.broker.requests.gatekeeper import admission_limits
+from ottla.config import BrokerConfig
 from ottla.metadata.image import CONNECTION_RATE
 from ottla.net.admission import SHUT_OUT_MS, Admission, AdmissionLimits
+from ottla.runtime.connection import RealConnection
 from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin
 
@@ -82,3 +87,31 @@ def test_a_rate_of_none_at_all_lets_none_in() -> None:
     assert admission.ip_pause_ms("127.0.0.1", 0) == 0
     admission.set_ip_rates({SHUT_OUT: 1.0})
     assert admission.ip_pause_ms(SHUT_OUT, 10_000) == 0
+
+
+def test_a_rate_is_of_the_address_however_it_is_written() -> None:
+    admission = Admission(AdmissionLimits(), ["PLAINTEXT"])
+    for written, of_peer in (("0:0:0:0:0:0:0:1", "::1"), ("2001:DB8::0:7", "2001:db8::7"), ("::ffff:192.0.2.1", "192.0.2.1")):
+        admission.set_ip_rates({written: 0.0})
+        assert admission.ip_pause_ms(of_peer, 0) == SHUT_OUT_MS
+    limits = admission_limits(BrokerConfig({"max.connections.per.ip.overrides": "[0:0:0:0:0:0:0:1]:7,192.0.2.1:8,host:9"}), [])
+    assert limits.per_ip_overrides == {"::1": 7, "192.0.2.1": 8, "host": 9}
+
+
+@pytest.mark.parametrize(
+    ("found", "peer"),
+    [
+        (("::ffff:192.0.2.1", 5, 0, 0), ("192.0.2.1", 5)),
+        (("::ffff:1", 5, 0, 0), ("::ffff:1", 5)),
+        (("::1", 5, 0, 0), ("::1", 5)),
+        (("192.0.2.1", 5), ("192.0.2.1", 5)),
+    ],
+)
+def test_an_ipv4_client_of_a_listener_of_both_kinds_has_its_ipv4_address(found: tuple[object, ...], peer: tuple[str, int]) -> None:
+    """At a listener on [::] it was ``::ffff:192.0.2.1``, which no quota named."""
+    sock = SimpleNamespace(getpeername=lambda: found, getsockname=lambda: ("::", 9092, 0, 0))
+
+    async def made() -> RealConnection:
+        return RealConnection(*cast("tuple[Any, ...]", (None, sock)))
+
+    assert asyncio.run(made()).peer == peer

@@ -16,6 +16,7 @@ KIP-612.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
@@ -26,6 +27,15 @@ from ottla.quotas import CLIENTS_MAX, TokenBucket
 UNLIMITED: Final = 2**31 - 1
 SHUT_OUT_MS: Final = 1_000
 """How long a connection from an address that may not connect at all is kept, which must not come again at once."""
+
+
+def address_of(text: str) -> str:
+    """Returns an address as connections have it, however an operator writes it: IPv6 in its short form. A name stays as it is."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 class ListenerLimits(Struct, frozen=True):
@@ -78,7 +88,7 @@ class Admission:
 
     def set_ip_rates(self, rates: Mapping[str | None, float]) -> None:
         """Sets how many connections a second addresses may make; under None, the rate for addresses that are not named."""
-        self._ip_rates = rates
+        self._ip_rates = {name if name is None else address_of(name): rate for name, rate in rates.items()}
 
     def ip_pause_ms(self, ip: str, now_ms: int) -> int:
         """Returns how long an address that opens connections too fast must wait; 0 when this one was not too fast."""

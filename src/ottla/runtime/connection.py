@@ -65,6 +65,10 @@ class Network(Protocol):
         ...
 
 
+MAPPED: Final = "::ffff:"
+"""What precedes the address of an IPv4 peer at a socket of both kinds: rules name the address alone, as Java's do."""
+
+
 class RealConnection:
     """One socket. ``network`` lends the receive buffer."""
 
@@ -96,7 +100,8 @@ class RealConnection:
         self._closing = False
         self._reading = False
         self._is_paused = False
-        self.peer: tuple[str, int] = sock.getpeername()[:2]
+        host, port = sock.getpeername()[:2]
+        self.peer: tuple[str, int] = (host[len(MAPPED) :] if host.startswith(MAPPED) and "." in host else host, port)
         self.local: tuple[str, int] = sock.getsockname()[:2]
         self._handler: ConnectionHandler | None = None
         self._into: memoryview | None = None  # where the next bytes belong

@@ -29,7 +29,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import CONNECTION_RATE, QuotaEntity
-from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
+from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits, address_of
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 from ottla.security.scram import ScramMechanism
 from ottla.security.validity import ends_ms
@@ -327,4 +327,4 @@ def _override(text: str) -> tuple[str, int]:
     address, _, count = text.strip().rpartition(":")
     if not address or not count.isdigit():
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"max.connections.per.ip.overrides: {text!r} is not of the form address:count")
-    return address.strip("[]"), int(count)
+    return address_of(address.strip("[]")), int(count)
