@@ -63,8 +63,7 @@ class SimConnection:
         """Makes one end of a connection. This end sends on ``link``."""
         self._wires = wires
         self._link = link
-        self.local = local
-        self.peer = peer
+        self.local, self.peer = local, peer
         self.other: SimConnection
         self.process: Process | None = None  # whose this end is; of a listener's end once the kernel knows
         self.listener: SimListener | None = None
@@ -83,8 +82,7 @@ class SimConnection:
         self._is_warming = self._is_warm = False  # the region at the head of the queue is being read from the disk, and was
         self._is_closing = False  # once the queue is empty
         self._on_the_way = 0  # bytes that the kernel has sent and the other kernel has not yet acknowledged
-        self._is_reading = True
-        self._was_crowded = False
+        self._is_reading, self._was_crowded = True, False
         self._error: Exception | None = None
         self.is_closed = False
         self._is_gone = False  # the kernel has forgotten it
@@ -175,8 +173,7 @@ class SimConnection:
     def pause_reading(self) -> None:
         self._is_reading = False
 
-    def turn_away(self) -> None:
-        self.pause_reading()
+    turn_away = pause_reading
 
     def resume_reading(self) -> None:
         self._is_reading = True

@@ -281,7 +281,7 @@ class Threshold:
         return None
 
     def _begin_apart(self, candidate: Candidate, context: RequestContext, request: SaslHandshakeRequest) -> None:
-        """Begins when the earlier answers have left since ``APART_MS``."""
+        """Does it when the earlier answers have left since ``APART_MS``."""
         connection = candidate.connection
 
         def look(*, had_left: bool) -> None:
