@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.client.simulated import KEY, consumer_of, create, with_broker
+from tests.client.simulated import KEY, consumer_of, create, fill, take, with_broker
 
+from ottla.client.admin import Admin
 from ottla.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from ottla.messages.leave_group import LeaveGroupRequest
 from ottla.sim.cluster import SimBroker
-from ottla.sim.interference import Interference
+from ottla.sim.interference import Held, Interference, Lost
 from ottla.wire.schema import Request
 
 INTERVAL_MS = 1_000
@@ -84,5 +85,58 @@ def test_the_time_that_others_take_to_join_is_not_the_members() -> None:
         assert len(consumer.assignment()) == len(slow.assignment()) == 1
         await consumer.close()
         await slow.close()
+
+    with_broker(body)
+
+
+@PROTOCOLS
+def test_a_member_that_has_left_for_silence_reads_nothing_while_its_leave_is_not_answered(protocol: str) -> None:
+    """The coordinator has taken the leave, and another member has the partition. The answer comes after this one has joined again."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        await fill(broker, 2)
+        cluster = broker.client("c")
+        consumer = consumer_of(cluster, group_id="g", max_poll_interval_ms=INTERVAL_MS, enable_auto_commit=False, **SETTINGS[protocol])
+        network = Interference(cluster)
+        network.alter = lambda request, _: Held(3_000) if is_leave(request) else None
+        lost: list[float] = []
+        consumer.subscribe(["t"], on_lost=lambda partitions: lost.append(cluster.world.clock.monotonic_ms()))
+        await take(consumer, 1, max_records=1)
+        await asyncio.sleep(2 * INTERVAL_MS / 1000)  # simulated
+        other = consumer_of(broker.client("other"), group_id="g", **SETTINGS[protocol])
+        other.subscribe(["t"])
+        await take(other, 2)
+        assert await consumer.poll(0) == []
+        assert lost, "it knows that it is out"
+        await other.close()
+        while not consumer.assignment():
+            await consumer.poll(100)
+        member_id = consumer.member_id
+        for _ in range(50):
+            await consumer.poll(100)
+        assert (consumer.member_id, len(lost)) == (member_id, 1), "the late answer is of the earlier membership"
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_close_waits_for_the_leave_of_a_member_that_did_not_poll() -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        consumer = consumer_of(cluster, group_id="g", max_poll_interval_ms=INTERVAL_MS, **SETTINGS["classic"])
+        network = Interference(cluster)
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            await consumer.poll(100)
+        fates: list[Lost | Held] = [Lost()]
+        network.alter = lambda request, _: fates.pop() if fates and is_leave(request) else None
+        while not network.of(LeaveGroupRequest):
+            await asyncio.sleep(0.001)
+        await consumer.close()
+        assert not fates
+        group = await Admin(broker.client("a")).describe_group("g")
+        assert group.members == ()
 
     with_broker(body)

@@ -57,6 +57,53 @@ def test_a_poll_and_a_close_end_in_their_time(protocol: str) -> None:
     with_broker(body)
 
 
+@pytest.mark.parametrize("how", ["range", "cooperative-sticky", "consumer"])
+def test_a_poll_ends_in_its_time_while_the_commit_before_a_rebalance_is_not_answered(how: str) -> None:
+    """Nothing is handed out meanwhile: the commit would not cover it, and the next owner would read it again."""
+    of_member = (
+        {"group_protocol": "consumer"} if how == "consumer" else {"partition_assignment_strategy": [how], "heartbeat_interval_ms": 500}
+    )
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        for index in range(2):
+            await fill(broker, 100, partition=index)
+        cluster = broker.client("first")
+        network, clock = Interference(cluster), cluster.world.clock
+        first = consumer_of(cluster, group_id="g", auto_commit_interval_ms=FOREVER_MS, **of_member)
+        revoked: list[int] = []
+        first.subscribe(["t"], on_revoked=lambda partitions: revoked.append(len(partitions)))
+        read = [(record.partition, record.offset) for record in await take(first, 4, max_records=2)]
+        network.alter = lambda request, _: Held(8_000) if isinstance(request, OffsetCommitRequest) else None
+        second = consumer_of(broker.client("second"), group_id="g", **of_member)
+        second.subscribe(["t"])
+        while not second.assignment():
+            is_committing = bool(network.of(OffsetCommitRequest))
+            began_ms = clock.monotonic_ms()
+            found = await first.poll(500, max_records=1)
+            assert clock.monotonic_ms() - began_ms <= 600
+            assert not found or not is_committing or revoked
+            read += [(record.partition, record.offset) for record in found]
+            read += [(record.partition, record.offset) for record in await second.poll(10)]
+        assert revoked
+        assert len(read) < 200, "there was something to hand out"
+        network.alter = lambda request, _: None
+        while len(read) < 200:
+            read += [(record.partition, record.offset) for member in (first, second) for record in await member.poll(100)]
+        assert sorted(read) == [(index, offset) for index in range(2) for offset in range(100)]
+        assert how != "range" or first.generation_id == 2, "the answer to a heartbeat of the first generation comes while it joins"
+        await first.close()
+        await second.close()
+
+    interval = "500"
+    with_broker(
+        body,
+        group_consumer_heartbeat_interval_ms=interval,
+        group_consumer_min_heartbeat_interval_ms=interval,
+        group_consumer_assignment_interval_ms="0",
+    )
+
+
 def test_an_automatic_commit_that_is_under_way_is_not_sent_again_after_a_newer_one() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)

@@ -131,20 +131,22 @@ class Commits:
         is_automatic = self._settings.enable_auto_commit and self._membership is not None and not self._has_ended
         return is_automatic and (is_over or bool(self._left)) and self._under_way is None
 
-    async def commit_by(self, deadline_ms: int) -> None:
-        """Does what ``commit_if_automatic`` does, and waits for it until the deadline at most; it then goes on by itself."""
+    async def commit_by(self, deadline_ms: int) -> bool:
+        """Commits what is due, where that is automatic and this consumer is a member, or has partitions assigned by hand.
+
+        Waits for it until the deadline at most, as ``ended_by``. A failure leaves it to the next owner.
+        """
         await self.close()
         task = self._under_way = background(self._commit_due(), name="ottla-commit")
         task.add_done_callback(self._on_end)
-        await asyncio.wait({task}, timeout=max(0, deadline_ms - self._clock.monotonic_ms()) / 1000)
+        return await self.ended_by(deadline_ms)
 
-    async def commit_if_automatic(self) -> None:
-        """Commits what is due, where that is automatic and this consumer is a member, or has partitions assigned by hand.
-
-        A failure leaves it to the next owner.
-        """
-        await self.close()
-        await self._commit_due()
+    async def ended_by(self, deadline_ms: int) -> bool:
+        """Waits for the automatic commit that is under way, until the deadline at most. False when it then goes on by itself."""
+        task = self._under_way
+        if task is not None:
+            await asyncio.wait({task}, timeout=max(0, deadline_ms - self._clock.monotonic_ms()) / 1000)
+        return task is None or task.done()
 
     async def close(self) -> None:
         """Ends the commit that is under way, if there is one: sent again later, it would take back what a newer one stores."""

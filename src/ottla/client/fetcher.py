@@ -55,6 +55,7 @@ class Fetcher:
         self._look_up_failures = 0  # one after the other
         self._news = asyncio.Event()
         self._problem: KafkaError | None = None
+        self.is_held = False  # nothing is handed out
         self.is_ended = False
 
     def end(self) -> None:
@@ -75,6 +76,8 @@ class Fetcher:
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise problem
+        if self.is_held:
+            return []
         taken = self._buffer.take(count_max)
         self.meters.records += len(taken)
         return taken

@@ -56,6 +56,7 @@ class GroupMembership:
         self._topics: list[str] = []
         self._may_create = False
         self._heartbeats: asyncio.Task[None] | None = None
+        self._leaving: asyncio.Task[None] | None = None  # of a member that does not poll
         self._is_join_out = False  # JoinGroup waits for the other members
         self._polled_ms = 0
         self._counts: dict[str, int] = {}  # partitions by topic, as they were when the group's were divided; 0 for a topic not there
@@ -187,7 +188,10 @@ class GroupMembership:
         return f": session_timeout_ms={self._settings.session_timeout_ms} is not between the brokers' {keys}"
 
     async def _join_once(self) -> list[TopicPartition]:
-        await self._cluster.refresh(self._topics, allow_create=self._may_create)
+        topics = self._topics
+        await self._cluster.refresh(topics, allow_create=self._may_create)
+        if topics is self._topics:  # what a heartbeat has said meanwhile, this join does
+            self.needs_rejoin = False
         response = await self._send_join()
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = response.member_id
@@ -263,7 +267,7 @@ class GroupMembership:
             now_ms, overdue_ms = self._clock.monotonic_ms(), self._polled_ms + self._settings.max_poll_interval_ms + 1
             is_member = self.generation_id >= 0 and not self._is_join_out
             if is_member and now_ms >= overdue_ms:
-                await self._drop_out()
+                self._drop_out()
                 continue
             if now_ms < beat_ms:
                 await asyncio.sleep((min(beat_ms, overdue_ms) - now_ms if is_member else beat_ms - now_ms) / 1000)
@@ -282,11 +286,14 @@ class GroupMembership:
             if self.needs_rejoin:
                 wake()
 
-    async def _drop_out(self) -> None:
-        """Leaves, for the application does not poll. Others get its partitions; a static member's, when its session is over (KIP-345)."""
+    def _drop_out(self) -> None:
+        """Leaves, for the application does not poll. Others get its partitions; a static member's, when its session is over (KIP-345).
+
+        It is no member from here on, whenever the coordinator answers: it may poll again before, and join with another id.
+        """
         self.why_out = out_for_silence(self._group_id, self._settings.max_poll_interval_ms)
         if self._settings.group_instance_id is None:
-            await self._send_leave()
+            self._leaving = background(self._send_leave(self.member_id))
         self._start_over(keep_id=False)
 
     # Offsets
@@ -320,16 +327,19 @@ class GroupMembership:
 
     async def leave(self, limit_ms: int) -> None:
         """Leaves the group, unless the member is static: it may come back in time and keep its partitions."""
+        deadline_ms = self._clock.monotonic_ms() + limit_ms
+        if self._leaving is not None:
+            await asyncio.wait({self._leaving}, timeout=limit_ms / 1000)
         await self.close()
         if self.member_id and self._settings.group_instance_id is None:
-            await self._send_leave(limit_ms)
+            await self._send_leave(self.member_id, max(0, deadline_ms - self._clock.monotonic_ms()))
         self._start_over(keep_id=False)
         self.needs_rejoin = self._was_lost = False
         self._topics = []
         self._counts = {}
 
-    async def _send_leave(self, limit_ms: int | None = None) -> None:
-        request = LeaveGroupRequest(self._group_id, self.member_id, [MemberIdentity(self.member_id, self._settings.group_instance_id)])
+    async def _send_leave(self, member_id: str, limit_ms: int | None = None) -> None:
+        request = LeaveGroupRequest(self._group_id, member_id, [MemberIdentity(member_id, self._settings.group_instance_id)])
         try:
             async with asyncio.timeout(None if limit_ms is None else limit_ms / 1000):
                 await self._coordinator.take_leave(request, LeaveGroupResponse, limit_ms=limit_ms)
@@ -337,6 +347,7 @@ class GroupMembership:
             return  # the session times out instead
 
     async def close(self) -> None:
-        """Stops the heartbeats."""
+        """Stops the heartbeats, and a leave that is under way."""
         heartbeats, self._heartbeats = self._heartbeats, None
         await end(heartbeats)
+        await end(self._leaving)

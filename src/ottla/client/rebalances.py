@@ -39,17 +39,19 @@ class Rebalances:
         self._fetcher = fetcher
         self._assign = assign
         self._joining: asyncio.Task[list[TopicPartition]] | None = None
+        self._is_committing = False  # what was handed out, before partitions are given up
         self.listener = RebalanceListener()
 
     async def run(self, subscription: Subscription, deadline_ms: int) -> bool:
-        """Runs rounds until the member has all that it is to read. False when a join outlasts the poll."""
+        """Runs rounds until the member has all that it is to read. False when a join, or the commit before it, outlasts the poll."""
         while self.membership.needs_rejoin or self._joining is not None:
             if not await self._round(subscription, deadline_ms):
                 return False
         return True
 
     def abandon(self) -> None:
-        """Ends the join that is under way, if there is one."""
+        """Ends the round that is under way, if there is one."""
+        self._is_committing = self._fetcher.is_held = False
         if self._joining is not None:
             self._joining.cancel()
             self._joining = None
@@ -65,10 +67,11 @@ class Rebalances:
             self._assign(partition for partition in self._positions if partition not in gone)
 
     async def _round(self, subscription: Subscription, deadline_ms: int) -> bool:
-        """Gives up what must be given up, joins, takes what was assigned. False when the join outlasts the poll."""
+        """Gives up what must be given up, joins, takes what was assigned. False when that outlasts the poll."""
         membership = self.membership
         if self._joining is None:
-            await self._commits.commit_if_automatic()
+            if not await self._committed(subscription, deadline_ms):
+                return False
             given_up = membership.revoked_before_join(list(self._positions))
             if given_up:
                 await self.give_up(given_up)
@@ -81,19 +84,20 @@ class Rebalances:
             return False
         if self._joining is not joining:  # another task has unsubscribed meanwhile, or closes
             return False
-        self._joining = None
         try:
             joined = joining.result()
         except Exception:
+            self._joining = None
             membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
             raise
         owned, is_lost = list(self._positions), membership.is_lost  # as it is after this join
         given_up = owned if is_lost else [partition for partition in owned if partition not in joined]
         gained = [partition for partition in joined if is_lost or partition not in owned]
+        if given_up and not is_lost and not await self._committed(subscription, deadline_ms):  # of what came since the round began
+            return False
+        self._joining = None
         self._fetcher.meters.rebalances += 1
         try:
-            if given_up and not is_lost:  # records may have been handed out since the round began
-                await self._commits.commit_if_automatic()
             await self.give_up(given_up)
         finally:  # the application may have been interrupted, or its callback failed: the assignment is kept
             self._assign(joined)
@@ -103,3 +107,12 @@ class Rebalances:
         if not subscription.is_ended:
             subscription.on_joined()
         return True
+
+    async def _committed(self, subscription: Subscription, deadline_ms: int) -> bool:
+        """Does the automatic commit before partitions are given up. False when it outlasts the poll: no record is handed out meanwhile."""
+        if self._is_committing:
+            has_ended = await self._commits.ended_by(deadline_ms)
+        else:
+            has_ended = await self._commits.commit_by(deadline_ms)
+        self._is_committing = self._fetcher.is_held = not has_ended
+        return has_ended and not subscription.is_ended  # another task may have unsubscribed meanwhile
