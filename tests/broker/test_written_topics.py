@@ -14,7 +14,7 @@ from tests.broker.test_zookeeper_security import Replica
 from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.broker.homes.zookeeper.written_topics import WrittenTopics
 from ottla.coordination import Session
-from ottla.messages.metadata_records import BrokerRegistrationRecord, PartitionRecord, RemoveTopicRecord
+from ottla.messages.metadata_records import PartitionRecord, RegisterBrokerRecord, RemoveTopicRecord
 from ottla.metadata import znodes
 from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage
 from ottla.metadata.znodes import TopicZnode
@@ -31,7 +31,7 @@ async def active(service: Service, session: Session) -> AsyncIterator[Reign]:
     """A controller of brokers 1 and 2, which are registered, at work; it neither resigns nor fails."""
     reign = await service.reign(session, 1)
     for node in (1, 2):
-        reign.append([BrokerRegistrationRecord(broker_id=node, fenced=False)], is_known=True)
+        reign.append([RegisterBrokerRecord(broker_id=node, fenced=False)], is_known=True)
     topics = WrittenTopics(service.world, SimpleNamespace(replica=Replica(reign)), 10)  # type: ignore[arg-type]
     tasks = [asyncio.ensure_future(work) for work in (reign.carry_out(), topics.follow(reign))]
     await asyncio.sleep(1)
@@ -94,6 +94,26 @@ async def test_what_this_controller_writes_is_not_taken_for_a_tools(service: Ser
         assert PATH not in service.tree
 
 
+@pytest.mark.parametrize("ms", range(4, 14))
+def test_a_topic_that_is_deleted_while_its_znode_is_read_is_not_made_again(ms: int) -> None:
+    """The znode is read because of two changes of this controller, of which one is on its way."""
+
+    async def test(service: Service) -> None:
+        async with active(service, await service.session("a")) as reign:
+            reign.append(TOPIC)
+            await asyncio.sleep(1)
+            for index in (1, 2):
+                reign.append([PartitionRecord(index, ID, [2], [2], leader=2, leader_epoch=0, partition_epoch=0)])
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(ms / 1000)
+            reign.append([RemoveTopicRecord(ID)])
+            await asyncio.sleep(1)
+            assert not image_of(reign).topics
+            assert PATH not in service.tree
+
+    on_service(test)()
+
+
 @on_service
 async def test_a_topic_of_a_copied_znode_has_an_id_of_its_own(service: Service) -> None:
     session = await service.session("tool")
@@ -111,7 +131,7 @@ async def test_what_is_written_while_the_connection_is_lost_is_taken_when_it_is_
     """As by a controller that starts: what came between its reading of the topics and its watches."""
     session, own = await service.session("tool"), await service.session("a")
     reign = await service.reign(own, 1)
-    reign.append([BrokerRegistrationRecord(broker_id=1, fenced=False)], is_known=True)
+    reign.append([RegisterBrokerRecord(broker_id=1, fenced=False)], is_known=True)
     await session.create(PATH, assignment((1,)))
     topics = WrittenTopics(service.world, SimpleNamespace(replica=Replica(reign)), 10)  # type: ignore[arg-type]
     tasks = [asyncio.ensure_future(work) for work in (reign.carry_out(), topics.follow(reign))]

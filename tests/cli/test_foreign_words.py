@@ -38,6 +38,8 @@ def said(*arguments: str) -> str:
         (("group", "reset-offsets"), "; `ottla group seek` does it"),
         (("group", "describe", "--group", "g"), "No such option '--group'; the group is an argument: `ottla group describe GROUP`"),
         (("group", "list", "--state", "Empty"), "No such option '--state'; each row has the state: `ottla group list --json`"),
+        (("storage", "format", "-t", "x", "-c", "server.properties"), "No such option '-c'; the file is an argument"),
+        (("storage", "format", "--standalone", "server.properties"), "; controller.quorum.voters of the file says who votes;"),
         (("certs", "make"), "No such command 'make'; the commands are authority, issue"),
         (
             ("produce", "orders", "hello"),

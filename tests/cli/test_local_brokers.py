@@ -121,3 +121,22 @@ def test_after_the_first_node_was_killed_commands_find_the_others(tmp_path: Path
         created = ottla("topic", "create", "late", XDG_DATA_HOME=str(tmp_path), OTTLA_BOOTSTRAP="")
         assert created.returncode == 0, created.stderr
         cluster.call("stop")
+
+
+@pytest.mark.parametrize("way", ["option", "variable", "override"])
+def test_servers_of_the_properties_are_asked_where_no_others_are_named(
+    broker: BrokerThread, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Whatever the order of the options; a server that is named takes precedence, and so does one of the environment."""
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={broker.bootstrap if way != 'override' else '127.0.0.1:1'}\n")
+    options = ["-X", f"bootstrap.servers={broker.bootstrap}"] if way == "override" else []
+    if way == "variable":
+        monkeypatch.setenv("OTTLA_COMMAND_CONFIG", str(file))
+    else:
+        options += ["--command-config", str(file)]
+    assert "here" in call("topic", "list", *options).stdout
+    assert call("cluster", "health", *options).exit_code == 0
+    assert "127.0.0.1:1" in str(call("topic", "list", "-B", "127.0.0.1:1", *options).exception)
+    monkeypatch.setenv("OTTLA_BOOTSTRAP", "127.0.0.1:1")
+    assert "127.0.0.1:1" in str(call("topic", "list", *options).exception)

@@ -252,6 +252,22 @@ def test_tools_of_the_classic_kind_write_their_requests_into_admin(cluster: Zook
         cluster.ask(elect)
         eventually(lambda: cluster.state("t")["leader"], lambda leader: leader == 3)
 
+        async def write(session: Session) -> None:
+            await session.create("/config/topics/new", znodes.encode_config({"retention.ms": "5000000"}))
+            await session.create("/brokers/topics/new", b'{"version":1,"partitions":{"0":[2,1]}}')
+            _, stat = await session.get("/brokers/topics/t")
+            await session.set("/brokers/topics/t", b'{"version":1,"partitions":{"0":[3,2],"1":[1,3]}}', stat.version)
+
+        cluster.ask(write)
+        eventually(
+            lambda: cluster.get("/brokers/topics/t"), lambda found: sorted(found["partitions"]) == ["0", "1"] and "topic_id" in found
+        )
+        eventually(admin.list_topics, lambda found: "new" in found)
+        eventually(lambda: topic_config(admin, "new", "retention.ms"), lambda found: found == "5000000")
+        with Producer(cluster.bootstrap, acks="all") as producer:
+            for topic, partition in (("new", 0), ("t", 1)):
+                assert producer.send(topic, b"x", partition=partition).result(30).offset == 0
+
 
 @pytest.mark.slow
 def test_a_broker_whose_session_expired_fences_itself_and_comes_back(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 CLIENT_ID: Final = "ottla-cli"
-BOOTSTRAP: Final = "bootstrap.servers"  # which -B says: a file may have it for other programs
+BOOTSTRAP: Final = "bootstrap.servers"
 _META: Final = "ottla.client_settings"
 _COMMAND: Final = "ottla.command"
 
@@ -29,6 +29,7 @@ def client_options(function: F) -> F:
         envvar="OTTLA_COMMAND_CONFIG",
         show_envvar=True,
         expose_value=False,
+        is_eager=True,
         callback=_note_file,
         help="A properties file of the client: security.protocol, sasl.mechanism and the like.",
     )
@@ -38,6 +39,7 @@ def client_options(function: F) -> F:
         multiple=True,
         metavar="KEY=VALUE",
         expose_value=False,
+        is_eager=True,
         callback=_note_overrides,
         help="A property of the client; takes precedence over the file.",
     )
@@ -102,6 +104,14 @@ def _given() -> dict[str, str]:
         near = difflib.get_close_matches(key, sorted(known), n=1)
         raise click.UsageError(f"unknown property of a client: {key[:100]}" + (f"; did you mean {near[0]}?" if near else ""))
     return {key.replace(".", "_"): value for key, value in given.items() if key != BOOTSTRAP}
+
+
+def named_servers() -> str | None:
+    """Returns the bootstrap servers that the properties name; None where they name none."""
+    context = click.get_current_context(silent=True)
+    meta = {} if context is None else context.meta.get(_META, {})
+    servers: str | None = {**meta.get("file", {}), **meta.get("overrides", {})}.get(BOOTSTRAP)
+    return servers
 
 
 def _whose(key: str) -> str:

@@ -60,6 +60,11 @@ OF_ONE_COMMAND: Final[Mapping[tuple[str, str], str]] = {
     ("consume", "--format"): "-f json prints each record as a line of JSON",
     ("consume", "--json"): "-f json prints each record as a line of JSON",
     ("consume", "-c"): "-n COUNT ends after so many records",
+    **{(command, option): "the file is an argument" for command in ("storage format", "broker start") for option in ("-c", "--config")},
+    **{
+        ("storage format", option): "controller.quorum.voters of the file says who votes; a lone broker needs no formatting"
+        for option in ("-s", "--standalone", "-I", "--initial-controllers", "-N", "--no-initial-controllers")
+    },
     ("dev", "-c"): "-X KEY=VALUE sets a key of the broker",
     **{
         (f"group {command}", option): f"the group is an argument: `ottla group {command} GROUP`"

@@ -1,6 +1,7 @@
-"""The brokers of this machine that a command asks where it names none: what serves takes precedence over what does not run.
+"""The brokers that a command asks where neither -B nor OTTLA_BOOTSTRAP names them.
 
-First the nodes of the cluster in the usual place, as long as its supervisor answers; then a broker that listens where all commands look.
+Those of the client's properties; else those of this machine, where what serves takes precedence over what does not run: the nodes of the
+cluster in the usual place, as long as its supervisor answers; then a broker that listens where all commands look.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from ottla.cli.client_settings import note_local_file
+from ottla.cli.client_settings import named_servers, note_local_file
 from ottla.cli.node_orders import place_of
 from ottla.errors import OttlaError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.cli.nodes.place import Place, PlaceState
 
 LOCAL: Final = "localhost:9092"
-SHOWN: Final = "the nodes of the cluster that `ottla cluster start` runs, or localhost:9092"
+SHOWN: Final = "those of the client's properties; else the nodes of the cluster that `ottla cluster start` runs, or localhost:9092"
 """What the help has for the default."""
 ANSWER_SECONDS_MAX: Final = 3.0
 _SAID: Final = "ottla.local_brokers.said"
@@ -26,6 +27,8 @@ _SAID: Final = "ottla.local_brokers.said"
 
 def bootstrap_default() -> str:
     """Returns the bootstrap servers of a command that was given none; says so where two could be meant."""
+    if (named := named_servers()) is not None:
+        return named
     state = running(place_of(None))
     if state is None:
         return LOCAL
@@ -61,11 +64,16 @@ def running(place: Place) -> PlaceState | None:
 
 
 def lone_broker(data: str | None) -> str | None:
-    """Returns the address of a broker that listens where all commands look, where no cluster is named and none runs in the usual place."""
+    """Returns the servers of the client's properties, or a broker that listens where all commands look, where no cluster is named.
+
+    None where one runs in the usual place.
+    """
     from ottla.cli.quorum_voters import takes_connections
 
     if data is not None:
         return None
+    if (named := named_servers()) is not None:
+        return named
     place = place_of(None)
     state = running(place)
     if state is not None:
