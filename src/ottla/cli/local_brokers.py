@@ -1,7 +1,7 @@
 """The brokers that a command asks where neither -B nor OTTLA_BOOTSTRAP names them.
 
-Those of the client's properties; else those of this machine, where what serves takes precedence over what does not run: the nodes of the
-cluster in the usual place, as long as its supervisor answers; then a broker that listens where all commands look.
+The client's properties may name them. Otherwise they are this machine's, where what serves takes precedence over what does not run: the
+nodes of the cluster in the usual place, as long as its supervisor answers; then a broker that listens where all commands look.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ottla.cli.nodes.place import Place, PlaceState
 
 LOCAL: Final = "localhost:9092"
-SHOWN: Final = "those of the client's properties; else the nodes of the cluster that `ottla cluster start` runs, or localhost:9092"
+SHOWN: Final = "bootstrap.servers of the client, else the nodes of the cluster that `ottla cluster start` runs, or localhost:9092"
 """What the help has for the default."""
 ANSWER_SECONDS_MAX: Final = 3.0
 _SAID: Final = "ottla.local_brokers.said"

@@ -1,4 +1,4 @@
-"""What a controller has yet to read: znodes that others may have changed, and the watches that tell of it."""
+"""What a controller has yet to read: znodes that others may have changed, and the watches for changes."""
 
 from __future__ import annotations
 
