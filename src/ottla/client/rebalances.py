@@ -47,11 +47,16 @@ class Rebalances:
         while self.membership.needs_rejoin or self._joining is not None:
             if not await self._round(subscription, deadline_ms):
                 return False
+        self._let_go()  # the rebalance may have been called off during the commit before it
         return True
+
+    def _let_go(self) -> None:
+        """Waits for no commit before a rebalance any longer."""
+        self._is_committing = self._fetcher.is_held = False
 
     def abandon(self) -> None:
         """Ends the round that is under way, if there is one."""
-        self._is_committing = self._fetcher.is_held = False
+        self._let_go()
         if self._joining is not None:
             self._joining.cancel()
             self._joining = None
