@@ -17,8 +17,9 @@ def test_records_are_handed_out_again() -> None:
             return False
 
         membership, fetcher = SimpleNamespace(needs_rejoin=True), SimpleNamespace(is_held=False)
-        parts: Any = (membership, {}, SimpleNamespace(commit_by=commit_by), fetcher)
-        rebalances = Rebalances(SimpleNamespace(), *parts, assign=lambda partitions: None)  # type: ignore[arg-type]
+        clock: Any = None
+        parts: Any = (membership, {}, SimpleNamespace(commit_by=commit_by), fetcher, list)
+        rebalances = Rebalances(clock, *parts)
         subscription: Any = SimpleNamespace(is_ended=False)
         assert not await rebalances.run(subscription, 100)
         assert fetcher.is_held
