@@ -16,7 +16,7 @@ from tests.broker.test_threshold import port_of
 from tests.foreign_clients.wire import RawClient
 
 from ottla.broker.requests.threshold import APART_MS, Threshold
-from ottla.messages.list_groups import ListGroupsRequest
+from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.runtime.serve import BrokerThread
 
@@ -36,7 +36,7 @@ def test_the_answer_to_a_handshake_in_an_open_session_is_a_record_of_its_own(tmp
         client.socket = context.wrap_socket(client.socket, server_hostname="127.0.0.1")
         authenticate(client)
         with sent_together(client):
-            client.send(ListGroupsRequest(), 4)
+            client.send(ApiVersionsRequest(), 0)  # it is answered at once
             client.send(SaslHandshakeRequest("PLAIN"), 1)
         records = [client.socket.recv(RECORD_BYTES_MAX) for _ in range(2)]
         assert [int.from_bytes(record[:4], "big") + 4 for record in records] == list(map(len, records))
