@@ -35,7 +35,8 @@ class ImageDelta:
     def changes_at(self, broker_id: int) -> list[tuple[TopicImage, list[int]]]:
         """Returns, by topic, the partitions that are new or have changed, among those that the broker hosts or hosted.
 
-        Both in order; topics without any are left out. Partitions of other brokers are not looked at.
+        Both in order; topics without any are left out. Partitions of other brokers are not looked at, and neither are those that the topic
+        no longer has: a tool has taken them out of its znode, and the replicas stay as they are until the broker starts again.
         """
         found: list[tuple[TopicImage, list[int]]] = []
         before, after = self.old.index.of_broker(broker_id), self.new.index.of_broker(broker_id)
@@ -47,7 +48,7 @@ class ImageDelta:
             known = old.partitions if old is not None and old.topic_id == topic.topic_id else {}
             partitions = topic.partitions
             numbers = hosted if hosted is was_hosted else {*hosted, *(number for number in was_hosted if number in known)}
-            changed = [number for number in numbers if known.get(number) is not partitions[number]]
+            changed = [number for number in numbers if number in partitions and known.get(number) is not partitions[number]]
             if changed:
                 found.append((topic, sorted(changed)))
         return found

@@ -185,6 +185,7 @@ class ZnodeWriter:
         if first_version < 0:
             if path not in self._known.versions:
                 operations.append(self._create(path))
+            operations += self._drop(state_path)  # of a partition that a tool has removed
             operations.append(Create(state_path, data, acl=self._acl_of(state_path)))
             first_version = 0
         return [*operations, *(Set(state_path, data, version) for version in range(first_version, partition.partition_epoch))]

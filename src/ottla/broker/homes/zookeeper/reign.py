@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.broker.homes.zookeeper.served_log import ServedLog
+from ottla.broker.homes.zookeeper.tree import delete_below
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.log import is_framed
-from ottla.coordination import Check, ConnectionLostError, CoordinationError, Delete, MultiFailedError, Operation, Session
+from ottla.coordination import Check, ConnectionLostError, CoordinationError, Delete, MultiFailedError, NotEmptyError, Operation, Session
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AccessControlEntryRecord, DelegationTokenRecord, PartitionRecord
@@ -146,9 +147,16 @@ class Reign:
             self._served.begin_at(self._applied.committed)
 
     async def _write(self, request: Sequence[Operation]) -> None:
+        """Writes the request. What others have left below a topic's znode does not keep that from being deleted: it is deleted, too."""
         try:
             await self._session.multi([self._check, *request])
         except CoordinationError as error:
+            path = _path_with_others(request, error)
+            if path is not None:
+                log.warning("znodes_of_others_deleted", path=path)
+                own = {operation.path for operation in request if isinstance(operation, Delete)}
+                await delete_below(self._session, self._check, path, kept=own)
+                return await self._write(request)
             is_unknown = isinstance(error, ConnectionLostError)
             log.warning("controller_write_failed", epoch=self.epoch, operations=len(request), reason=str(error), is_unknown=is_unknown)
             raise
@@ -168,3 +176,11 @@ class Reign:
         """Ends all deciding and writing."""
         self.has_ended = True
         self._queue.clear()
+
+
+def _path_with_others(request: Sequence[Operation], error: CoordinationError) -> str | None:
+    """Returns the topic's znode that could not be deleted because there are znodes below it; None for another failure."""
+    if not isinstance(error, MultiFailedError) or not isinstance(error.reason, NotEmptyError):
+        return None
+    path = request[error.index - 1].path  # the check comes first
+    return path if path.startswith(f"{znodes.TOPICS}/") else None

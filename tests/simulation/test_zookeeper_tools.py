@@ -1,0 +1,123 @@
+"""Three shipped nodes in ZooKeeper mode, and a tool that writes below their root: no controller ends by it, and none of its brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
+from tests.simulation.quorum_nodes import started
+from tests.simulation.zookeeper_nodes import ZookeeperNode, nodes_in_zookeeper
+
+from ottla.broker.controller.active_controller import ActiveController
+from ottla.coordination import Create, Delete, Operation, Session
+from ottla.metadata import znodes
+from ottla.metadata.image import ClusterImage, PartitionImage
+from ottla.metadata.znodes import TopicZnode
+from ottla.sim.cluster import Simulation
+from ottla.sim.loop import run
+
+PATH = znodes.topic_path("t")
+STEP_SECONDS = 2  # of simulated time: all that a change brings about is done
+
+
+class ToolAtWork:
+    """``tool`` is its session; nothing else changes the cluster's znodes."""
+
+    def __init__(self, nodes: list[ZookeeperNode], tool: Session) -> None:
+        self._nodes = nodes
+        self.tool = tool
+
+    @property
+    def tree(self) -> Mapping[str, bytes]:
+        return {path.removeprefix("/cluster"): data for path, data in self._nodes[0].service.tree.paths().items()}
+
+    @property
+    def controller(self) -> ActiveController:
+        [found] = [node.broker.controller for node in self._nodes if node.broker is not None and node.broker.controller.is_active]
+        return found
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.controller.image
+
+    @property
+    def epoch(self) -> int:
+        return int(self.tree[znodes.CONTROLLER_EPOCH])
+
+    def partitions(self, topic: str) -> Mapping[int, PartitionImage]:
+        """Returns the topic's; they are the same for every broker."""
+        images = [node.broker.image for node in self._nodes if node.broker is not None]
+        assert all(image.topics.get(topic) == self.image.topics.get(topic) for image in images)
+        return self.image.topics[topic].partitions
+
+    async def do(self, *operations: Operation) -> None:
+        await self.tool.multi(operations)
+        await asyncio.sleep(STEP_SECONDS)
+
+    async def assign(self, *replicas: tuple[int, ...]) -> None:
+        """Writes the assignment of topic t, with the id that the topic has."""
+        data, stat = await self.tool.get(PATH)
+        await self.tool.set(PATH, assignment(*replicas, topic_id=TopicZnode.decode(data, "t").topic_id), stat.version)
+        await asyncio.sleep(STEP_SECONDS)
+
+    async def elect(self) -> None:
+        """As operators do: the controller's znode is deleted."""
+        epoch = self.epoch
+        await self.do(Delete(znodes.CONTROLLER))
+        assert self.epoch == epoch + 1
+
+
+def assignment(*replicas: tuple[int, ...], topic_id: bytes | None = None) -> bytes:
+    return TopicZnode(topic_id, dict(enumerate(replicas))).encode()
+
+
+def beside_a_tool(
+    test: Callable[[ToolAtWork], Awaitable[None]], properties: Mapping[str, str] = {}, allowed: frozenset[str] = frozenset()
+) -> None:
+    """Runs the test; no node logs another error than those that are ``allowed``."""
+
+    async def main() -> None:
+        nodes = nodes_in_zookeeper(simulation, {"ottla.zookeeper.request.bytes.max": "100000"} | dict(properties))
+        for node in nodes:
+            node.begin()
+        await started(nodes)
+        tool = await nodes[0].service.coordination("tool").connect("zookeeper:2181/cluster", session_timeout_ms=600_000)
+        await test(ToolAtWork(nodes, tool))
+
+    simulation = Simulation(5)
+    with structlog.testing.capture_logs() as events:
+        run(main())
+    assert not [event for event in events if event["log_level"] in ("error", "critical") and event["event"] not in allowed]
+
+
+def test_a_partition_is_taken_out_of_a_topics_znode_and_the_topic_is_deleted() -> None:
+    """What is left of the partition in ZooKeeper goes with the topic; before, no controller stayed, and no broker followed one."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, assignment((1, 2), (2, 3))))
+        await cluster.assign((1, 2))
+        await cluster.elect()
+        assert len(cluster.partitions("t")) == 1
+        epoch = cluster.epoch
+        await cluster.do(Create(f"{PATH}/partitions/notes"), Create(f"{PATH}/partitions/notes/more"))
+        await cluster.do(Create(f"{znodes.DELETE_TOPICS}/t"))
+        assert "t" not in cluster.image.topics
+        assert not [path for path in cluster.tree if path.startswith((PATH, f"{znodes.DELETE_TOPICS}/"))]
+        assert cluster.epoch == epoch
+
+    beside_a_tool(test)
+
+
+def test_a_partition_that_was_taken_out_of_a_topics_znode_is_added_again() -> None:
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, assignment((1, 2), (2, 3))))
+        await cluster.assign((1, 2))
+        await cluster.elect()
+        epoch = cluster.epoch
+        await cluster.assign((1, 2), (3, 1))
+        assert list(cluster.partitions("t")[1].replicas) == [3, 1]
+        assert cluster.partitions("t")[1].leader == 3
+        assert cluster.epoch == epoch
+
+    beside_a_tool(test)
