@@ -22,7 +22,6 @@ from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.broker.homes.zookeeper.served_log import EPOCH_SPAN, ServedLog
 from ottla.broker.homes.zookeeper.serving import Serving
 from ottla.broker.metadata.applied import AppliedImages
-from ottla.config import BrokerConfig
 from ottla.consensus.calls import Answer, Fetch, FetchSnapshot, SnapshotId
 from ottla.coordination import OPEN_ACCESS, ConnectionLostError, Create, MultiFailedError, Session
 from ottla.errors import ErrorCode, KafkaError
@@ -328,7 +327,7 @@ async def test_a_notice_of_a_changed_configuration_stays_for_fifteen_minutes(ser
     """For brokers that read late, those of Kafka among them; one that cannot be read is passed over, and goes with the others."""
     session = await service.session("a")
     reign = await service.reign(session, 1)
-    notices = Notices(service.world, BrokerConfig({}), cast("ActiveController", None))
+    notices = Notices(service.world, cast("ActiveController", None))
     following = asyncio.ensure_future(notices.follow_configs(reign))
 
     async def there_after_another() -> list[str]:

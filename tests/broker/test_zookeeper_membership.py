@@ -44,7 +44,10 @@ def test_brokers_that_are_gone_together_are_fenced_one_after_the_other(monkeypat
         controller: Any = InPlace(cluster.image)
         home: Any = SimpleNamespace(cluster_id="cluster", registered={}, base_offset=0, absent=set())
         world, config = Simulation(1).machine("controller").boot(), BrokerConfig({"node.id": "1"})
-        made = ZookeeperMembership(world, config, controller, home, Neighbourhood(epochs), lambda node: False, lambda node: None)
+        deletions: Any = None
+        made = ZookeeperMembership(
+            world, config, controller, home, Neighbourhood(epochs), lambda node: False, lambda node: None, deletions
+        )  # fmt: skip
 
         async def nothing(*_: Any) -> dict[int, Any]:
             return {}

@@ -16,7 +16,6 @@ from ottla.broker.homes.zookeeper.notices import Notices
 from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.broker.homes.zookeeper.security_notices import SecurityNotices
 from ottla.broker.homes.zookeeper.waiting import despite_lost_connections
-from ottla.config import BrokerConfig
 from ottla.controller.acls import add_acls, remove_acls
 from ottla.coordination import Create, MultiFailedError, NoNodeError, Session
 from ottla.errors import ErrorCode, KafkaError
@@ -69,7 +68,7 @@ class Active:
         self.reign = reign = await self._service.reign(self._session, self._node)
         controller: Any = SimpleNamespace(replica=Replica(reign))
         security = SecurityNotices(self._service.world, controller, 10)
-        notices = Notices(self._service.world, BrokerConfig({}), controller)
+        notices = Notices(self._service.world, controller)
         follows = (security.follow_literal_acls, security.follow_prefixed_acls, security.follow_tokens, notices.follow_configs)
         self.carrying = asyncio.ensure_future(reign.carry_out())
         self._tasks = [self.carrying, *(asyncio.ensure_future(despite_lost_connections(follow_of(follow, reign))) for follow in follows)]

@@ -121,3 +121,42 @@ def test_a_partition_that_was_taken_out_of_a_topics_znode_is_added_again() -> No
         assert cluster.epoch == epoch
 
     beside_a_tool(test)
+
+
+def test_a_topic_whose_deletion_is_asked_for_as_soon_as_it_is_written_is_deleted() -> None:
+    """As Kafka's controller, which takes what tools write one after the other."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, assignment((1, 2))), Create(f"{znodes.DELETE_TOPICS}/t"))
+        assert "t" not in cluster.image.topics
+        assert not [path for path in cluster.tree if path.startswith((PATH, f"{znodes.DELETE_TOPICS}/"))]
+        assert cluster.epoch == 1
+
+    beside_a_tool(test)
+
+
+def test_a_topic_that_cannot_be_read_is_deleted() -> None:
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, b"{"), Create(f"{PATH}/more"))
+        await cluster.do(Create(f"{znodes.DELETE_TOPICS}/t"))
+        assert not [path for path in cluster.tree if path.startswith((PATH, f"{znodes.DELETE_TOPICS}/"))]
+        assert cluster.epoch == 1
+
+    beside_a_tool(test, allowed=frozenset({"topic_znode_unreadable"}))
+
+
+def test_no_topic_is_deleted_where_that_is_disabled() -> None:
+    """Nor by the next controller, which finds the marks: they are deleted, as by Kafka's."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, assignment((1, 2))))
+        mark = f"{znodes.DELETE_TOPICS}/t"
+        await cluster.do(Create(mark))
+        assert "t" in cluster.image.topics
+        assert mark not in cluster.tree
+        await cluster.do(Delete(znodes.CONTROLLER), Create(mark))
+        assert cluster.epoch == 2
+        assert "t" in cluster.image.topics
+        assert mark not in cluster.tree
+
+    beside_a_tool(test, {"delete.topic.enable": "false"})

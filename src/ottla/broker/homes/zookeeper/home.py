@@ -24,6 +24,7 @@ from ottla.broker.homes.zookeeper.node_id import settle_node_id
 from ottla.broker.homes.zookeeper.notices import Notices
 from ottla.broker.homes.zookeeper.security_notices import SecurityNotices
 from ottla.broker.homes.zookeeper.services import Services
+from ottla.broker.homes.zookeeper.written_deletions import WrittenDeletions
 from ottla.broker.homes.zookeeper.written_topics import WrittenTopics
 from ottla.broker.homes.zookeeper.znode_membership import ZookeeperMembership
 from ottla.broker.liveness.own_address import OwnAddress
@@ -111,16 +112,17 @@ class ZookeeperHome:
     def membership(self, controller: ActiveController) -> ZookeeperMembership:
         """Returns this node's controller's membership, with what else is done while that is the active one."""
         world, config = self._basis.world, self._basis.config
-        notices = Notices(world, config, controller)
+        notices = Notices(world, controller)
         security = SecurityNotices(world, controller, config["zookeeper.max.in.flight.requests"])
         topics = WrittenTopics(world, controller, config["zookeeper.max.in.flight.requests"])
+        deletions = WrittenDeletions(config, controller, topics)
         lost = LostReplicas(controller, self.peers, self.ways.listener)
-        made = ZookeeperMembership(world, config, controller, self.metadata, self.evidence, self._follows, lost.on_came)
+        made = ZookeeperMembership(world, config, controller, self.metadata, self.evidence, self._follows, lost.on_came, deletions)
         self.while_active = (
             made.follow_znodes,
             topics.follow,
             notices.follow_configs,
-            notices.follow_deletions,
+            deletions.follow,
             notices.follow_reassignments,
             notices.follow_elections,
             security.follow_literal_acls,

@@ -1,4 +1,4 @@
-"""What tools write into ZooKeeper for the controller to take: configurations, deletions, reassignments, preferred elections.
+"""What tools write into ZooKeeper for the controller to take: configurations, reassignments, preferred elections.
 
 A configuration is in its own znode; that it has changed is said by a sequential one below ``/config/changes``. Its values are in force once
 the controller has read them, on every broker. What is read is compared with the image when nothing of this controller's is on its way to
@@ -15,11 +15,9 @@ from typing import Any, Final
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.homes.zookeeper.reign import Reign
-from ottla.config import BrokerConfig
 from ottla.controller.decided import Recorded
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.controller.reassignment import reassign
-from ottla.controller.topics import delete_topic
 from ottla.coordination import NoNodeError
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -39,9 +37,8 @@ Decision = Callable[[ClusterImage], Any]
 class Notices:
     """The reader of change notices, at work while this node's controller is active."""
 
-    def __init__(self, world: World, config: BrokerConfig, controller: ActiveController) -> None:
+    def __init__(self, world: World, controller: ActiveController) -> None:
         self._world = world
-        self._config = config
         self._controller = controller
 
     # -- configurations
@@ -94,23 +91,6 @@ class Notices:
             reign.append(records, is_known=True)
 
     # -- requests
-
-    async def follow_deletions(self, reign: Reign) -> None:
-        """Deletes topics whose names are below ``/admin/delete_topics``."""
-        while True:
-            changed = asyncio.Event()
-            if await reign.session.children(znodes.DELETE_TOPICS, changed.set):
-                await self._controller.replica.committed(self._controller.replica.draft.end_offset)  # the marks of our own deletions go
-            names = await reign.session.children(znodes.DELETE_TOPICS)
-            wanted = [name for name in names if f"{znodes.DELETE_TOPICS}/{name}" not in reign.writer.known.versions]
-            for name in wanted:
-                mark = f"{znodes.DELETE_TOPICS}/{name}"
-                if name in self._controller.replica.draft.topics:
-                    reign.writer.known.versions[mark] = -1  # it goes with the topic
-                    await self._decide([partial(delete_topic, name=name, topic_id=b"", config=self._config)])
-                else:
-                    await reign.delete(mark)
-            await changed.wait()
 
     async def follow_reassignments(self, reign: Reign) -> None:
         """Follows ``/admin/reassign_partitions``: each partition starts to move; its topic's znode shows the progress."""

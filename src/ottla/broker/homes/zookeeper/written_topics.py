@@ -62,9 +62,10 @@ class WrittenTopics:
             due.is_gone(path)
             return
         if reign.writer.known.versions.get(path) != stat.version:
-            await self._take(reign, path)
+            await self.take(reign, path)
 
-    async def _take(self, reign: Reign, path: str) -> None:
+    async def take(self, reign: Reign, path: str) -> None:
+        """Makes what the topic's znode assigns, as far as it is not made yet; logs what cannot be made."""
         name = path.rpartition("/")[2]
         config_path = f"{znodes.CONFIG}/topics/{name}"
         config = await settled(reign, self._controller, config_path)

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.controller.membership import HELLO_MS, Membership
 from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
 from ottla.broker.homes.zookeeper.metadata import ZookeeperMetadata
 from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.broker.homes.zookeeper.written_deletions import WrittenDeletions
 from ottla.broker.liveness.evidence import Evidence
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.controller.brokers import unregistering
-from ottla.controller.decided import Recorded
 from ottla.controller.reconciliation import WithoutTheAbsent, broker_coming
 from ottla.controller.sweeps import Sweep
 from ottla.controller.topic_rules import partitions_of
-from ottla.coordination import CoordinationError, Delete, MultiFailedError
-from ottla.errors import ErrorCode, KafkaError
+from ottla.coordination import CoordinationError, Delete
+from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from ottla.messages.metadata_records import RemoveTopicRecord
 from ottla.metadata import znodes
-from ottla.metadata.image import BrokerImage, ClusterImage
+from ottla.metadata.image import BrokerImage
 from ottla.ports import Connection, World
 
 log = get_logger(__name__)
@@ -56,6 +53,7 @@ class ZookeeperMembership(Membership):
         evidence: Evidence,
         follows: Callable[[int], bool],
         on_came: Callable[[int], None],
+        deletions: WrittenDeletions,
     ) -> None:
         super().__init__(world, config, controller, home.cluster_id, evidence)
         self._home = home
@@ -64,6 +62,7 @@ class ZookeeperMembership(Membership):
         self._proven: set[tuple[int, int]] = set()
         self._absent: set[int] = home.absent
         self._on_came = on_came
+        self._deletions = deletions
 
     def on_active(self, epoch: int) -> None:
         self._registered_offsets.clear()
@@ -104,12 +103,6 @@ class ZookeeperMembership(Membership):
         if refused is not None:
             log.error("brokers_not_reconciled", reason=refused.message)
 
-    async def _decide(self, decisions: list[Callable[[ClusterImage], Recorded]]) -> None:
-        results: list[Any] = await self._controller.decide(decisions, is_followed=False)
-        for result in results:
-            if isinstance(result, KafkaError):
-                log.error("brokers_not_reconciled", reason=result.message)
-
     def _gone(self, broker: BrokerImage) -> Sweep:
         broker_id, epoch = broker.broker_id, broker.broker_epoch
         self._sessions.end(broker_id)
@@ -146,18 +139,8 @@ class ZookeeperMembership(Membership):
             topic = self._controller.replica.draft.topics.get(name)
             if topic is not None:
                 await reign.session.multi([reign.check, *reign.writer.assignment(topic)])
-        decisions: list[Callable[[ClusterImage], Recorded]] = [partial(_removed, name=name) for name in found.deleting]
-        await self._decide(decisions)
+        await self._deletions.complete(reign, found)
         await self._sweep(WithoutTheAbsent(self._controller.rules, suspected=lambda: self._evidence.suspected))
-        for name in found.deleting:
-            mark = f"{znodes.DELETE_TOPICS}/{name}"
-            if mark in reign.writer.known.versions:  # of a topic that is not there
-                del reign.writer.known.versions[mark]
-                try:
-                    await reign.session.multi([reign.check, Delete(mark)])
-                except MultiFailedError as error:
-                    if error.index == 0:
-                        raise
 
     # -- processes that have died
 
@@ -188,11 +171,6 @@ class ZookeeperMembership(Membership):
         except CoordinationError:
             self._proven.discard((broker_id, epoch))
             raise
-
-
-def _removed(image: ClusterImage, *, name: str) -> Recorded:
-    topic = image.topics.get(name)
-    return Recorded(() if topic is None else (RemoveTopicRecord(topic.topic_id),))
 
 
 def _noted(_: None, error: BaseException | None) -> None:
