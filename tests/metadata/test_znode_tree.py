@@ -138,7 +138,21 @@ def test_a_topic_of_an_old_kafka_gets_an_id() -> None:
 def test_a_znode_that_cannot_be_read_is_named() -> None:
     home = Home()
     home.do([Create("/brokers/topics/t", b"nonsense")])
+    found = home.read()
+    assert not found.image.topics, "it never had a partition"
+    assert ["/brokers/topics/t" in problem for problem in found.known.problems] == [True]
+    home.do([Create("/brokers/topics/t/partitions")])
     with pytest.raises(DecodeError, match="/brokers/topics/t"):
+        home.read()
+
+
+def test_two_topics_that_have_partitions_and_one_id_are_named() -> None:
+    """Which of them brokers have records of is not known; the partitions of one were those of the other."""
+    home = Home()
+    home.write(creation(1, 1))
+    data = home.tree.paths()["/brokers/topics/t1"]
+    home.do([Create("/brokers/topics/copy", data), Create("/brokers/topics/copy/partitions")])
+    with pytest.raises(DecodeError, match="/brokers/topics/t1: it has the id of the topic copy"):
         home.read()
 
 

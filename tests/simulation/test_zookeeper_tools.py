@@ -160,3 +160,39 @@ def test_no_topic_is_deleted_where_that_is_disabled() -> None:
         assert mark not in cluster.tree
 
     beside_a_tool(test, {"delete.topic.enable": "false"})
+
+
+def test_a_znode_that_is_no_topic_keeps_no_controller_from_its_work() -> None:
+    """It never had a partition: nobody has its records. Before, no later controller could be elected, or it made a topic of that name."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, b"{"), Create(znodes.topic_path("no name"), assignment((1,))))
+        await cluster.elect()
+        await cluster.do(Create(znodes.topic_path("next"), assignment((1, 2))))
+        assert list(cluster.image.topics) == ["next"]
+        await cluster.tool.set(PATH, assignment((2, 1)), 0)
+        await asyncio.sleep(STEP_SECONDS)
+        assert cluster.partitions("t")[0].leader == 2
+        assert cluster.epoch == 2
+
+    allowed = frozenset({"topic_znode_unreadable", "topic_znode_refused", "znode_not_understood"})
+    beside_a_tool(test, allowed=allowed)
+
+
+def test_copies_of_a_topics_znode_that_a_new_controller_finds_get_ids_of_their_own() -> None:
+    """Before, partitions of one topic became those of another one."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, assignment((1, 2), (2, 3))))
+        topic_id = cluster.image.topics["t"].topic_id
+        copies = [Create(znodes.topic_path(name), assignment((3, 1), topic_id=topic_id)) for name in ("a", "z")]
+        await cluster.do(*copies, Delete(znodes.CONTROLLER))
+        assert cluster.image.topics["t"].topic_id == topic_id
+        assert len({topic.topic_id for topic in cluster.image.topics.values()}) == 3
+        assert {name: len(cluster.partitions(name)) for name in ("a", "t", "z")} == {"a": 1, "t": 2, "z": 1}
+        await cluster.elect()
+        assert {name: TopicZnode.decode(cluster.tree[znodes.topic_path(name)], name).topic_id for name in ("a", "t", "z")} == {
+            name: topic.topic_id for name, topic in cluster.image.topics.items()
+        }
+
+    beside_a_tool(test)

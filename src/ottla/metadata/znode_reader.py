@@ -1,8 +1,9 @@
 """The cluster as its znodes say it: the inverse of ``znode_writer``.
 
 What a controller or a tool left incomplete is found, and completed by the next controller when it reads it: partitions with an
-assignment and no state, topics that are to be deleted, topics of an old Kafka without an id. What cannot be understood of topics stops it;
-of users, ACLs and tokens it has no effect (``Known.problems``), and the others hold.
+assignment and no state, topics that are to be deleted, topics of an old Kafka without an id, and copies of a topic's znode, with its
+id. What cannot be understood of a topic stops it, unless that never had a partition; of users, ACLs and tokens it has no effect. The
+others hold (``Known.problems``).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ottla.metadata.known_znodes import Known
 from ottla.metadata.replay import replay
 from ottla.metadata.znode_writer import CONFIG_TYPES, IMPLIED_FEATURES, QUOTA_KEYS, user_of
 from ottla.metadata.znodes import StateZnode, TopicZnode
-from ottla.types import NO_LEADER
+from ottla.types import NO_LEADER, topic_name_problem
 from ottla.wire.schema import Stored
 
 Entity = tuple[tuple[str, str | None], ...]
@@ -51,6 +52,8 @@ class Cluster:
     """Topics whose deletion was started, or asked for."""
     unnamed: list[str] = field(default_factory=list)
     """Topics whose znode does not have their id yet."""
+    topic_ids: dict[bytes, str] = field(default_factory=dict)
+    """The ids that were found, and the topic of each."""
 
 
 def read_cluster(found: Found, new_topic_id: Mapping[str, bytes]) -> Cluster:
@@ -65,12 +68,15 @@ def _records(found: Found, cluster: Cluster, new_topic_id: Mapping[str, bytes]) 
         if level:
             yield FeatureLevelRecord(name, level)
     topics = sorted(path.removeprefix(f"{znodes.TOPICS}/") for path in found if path.startswith(f"{znodes.TOPICS}/"))
-    for topic in topics:
-        if "/" not in topic:
-            yield from _topic_records(found, cluster, topic, new_topic_id)
+    topics = [topic for topic in topics if "/" not in topic]
+    for had_partitions in (True, False):  # an id that a topic without replicas shares with another one is not its own
+        for topic in topics:
+            if (znodes.partitions_path(topic) in found) == had_partitions:
+                yield from _topic_records(found, cluster, topic, new_topic_id, had_partitions=had_partitions)
+    understood = set(cluster.topic_ids.values())
     for path, (data, _) in sorted(found.items()):
         if path.startswith(f"{znodes.CONFIG}/") and not path.startswith(znodes.CONFIG_CHANGES):
-            yield from config_records(path, data, cluster.known, cluster.image, topics)
+            yield from config_records(path, data, cluster.known, cluster.image, understood)
         elif path.startswith(f"{znodes.DELETE_TOPICS}/"):
             cluster.deleting.append(path.rpartition("/")[2])
         elif path.startswith(f"{security_znodes.TOKENS}/"):
@@ -84,13 +90,27 @@ def _records(found: Found, cluster: Cluster, new_topic_id: Mapping[str, bytes]) 
         yield ProducerIdsRecord(-1, -1, znodes.decode_producer_ids(data))
 
 
-def _topic_records(found: Found, cluster: Cluster, name: str, new_topic_id: Mapping[str, bytes]) -> Iterator[Stored]:
+def _topic_records(
+    found: Found, cluster: Cluster, name: str, new_topic_id: Mapping[str, bytes], *, had_partitions: bool
+) -> Iterator[Stored]:
     path = znodes.topic_path(name)
-    topic = TopicZnode.decode(found[path][0], name)
+    try:
+        topic = TopicZnode.decode(found[path][0], name)
+        problem = topic_name_problem(name)
+        if problem is not None:
+            raise DecodeError(f"{path}: {problem}")
+    except DecodeError as error:
+        if had_partitions:  # brokers may have its records
+            raise
+        cluster.known.problems.append(error.message)
+        return
     topic_id = topic.topic_id
-    if topic_id is None:
+    if topic_id is None or (topic_id in cluster.topic_ids and not had_partitions):
         cluster.unnamed.append(name)
         topic_id = new_topic_id[name]
+    if topic_id in cluster.topic_ids:
+        raise DecodeError(f"{path}: it has the id of the topic {cluster.topic_ids[topic_id]}, and both have partitions")
+    cluster.topic_ids[topic_id] = name
     yield TopicRecord(name, topic_id)
     for index, replicas in sorted(topic.partitions.items()):
         state_path = znodes.state_path(name, index)

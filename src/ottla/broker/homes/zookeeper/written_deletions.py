@@ -62,6 +62,7 @@ class WrittenDeletions:
             return
         await delete_below(reign.session, reign.check, path)
         await reign.delete(path)
+        reign.writer.known.note(path, None)
         await reign.delete(mark)
 
     async def complete(self, reign: Reign, found: Cluster) -> None:
