@@ -189,7 +189,11 @@ def test_brokers_are_no_business_of_the_writer() -> None:
 
 NUMBERS = st.integers(1, 3)
 NODES = st.lists(st.integers(1, 4), min_size=1, max_size=3, unique=True)
-CONFIGS = st.tuples(st.sampled_from(["retention.ms", "segment.bytes", "cleanup.policy", "ü"]), st.one_of(st.none(), st.text(max_size=5)))
+CONFIGS = st.one_of(  # a controller decides on no value that its brokers cannot use; of other keys it may be any text
+    st.tuples(st.just("retention.ms"), st.one_of(st.none(), st.integers(-1, 1 << 62).map(str))),
+    st.tuples(st.just("cleanup.policy"), st.sampled_from([None, "delete", "compact", "compact,delete"])),
+    st.tuples(st.sampled_from(["a.b", "ü"]), st.one_of(st.none(), st.text(max_size=5))),
+)
 Step = Callable[[ClusterImage], list[Stored]]
 
 

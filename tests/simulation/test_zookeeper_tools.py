@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import structlog
 from tests.simulation.quorum_nodes import started
 from tests.simulation.zookeeper_nodes import ZookeeperNode, nodes_in_zookeeper
 
 from ottla.broker.controller.active_controller import ActiveController
-from ottla.coordination import Create, Delete, Operation, Session
+from ottla.config import BrokerConfig
+from ottla.controller.configs import ConfigChange, change_configs
+from ottla.controller.configs import Operation as ConfigOperation
+from ottla.coordination import Create, Delete, Operation, Session, Set
 from ottla.metadata import znodes
-from ottla.metadata.image import ClusterImage, PartitionImage
+from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, PartitionImage
 from ottla.metadata.znodes import TopicZnode
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
@@ -60,6 +64,12 @@ class ToolAtWork:
         data, stat = await self.tool.get(PATH)
         await self.tool.set(PATH, assignment(*replicas, topic_id=TopicZnode.decode(data, "t").topic_id), stat.version)
         await asyncio.sleep(STEP_SECONDS)
+
+    async def configure(self, entity: str, data: bytes) -> None:
+        """Writes the configuration, and a notice."""
+        path = f"{znodes.CONFIG}/{entity}"
+        write = Set(path, data, -1) if path in self.tree else Create(path, data)
+        await self.do(write, Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity), is_sequential=True))
 
     async def elect(self) -> None:
         """As operators do: the controller's znode is deleted."""
@@ -196,3 +206,35 @@ def test_copies_of_a_topics_znode_that_a_new_controller_finds_get_ids_of_their_o
         }
 
     beside_a_tool(test)
+
+
+def test_values_of_a_configuration_that_cannot_be_used_change_nothing_and_stay_in_the_znode() -> None:
+    """Before, brokers did not follow the metadata any more, and did not start again."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, assignment((1, 2))))
+        await cluster.configure("topics/t", znodes.encode_config({"retention.ms": "5000"}))
+        unusable = {"retention.ms": "a week", "cleanup.policy": "all", "segment.bytes": "-7"}
+        await cluster.configure("topics/t", znodes.encode_config({"flush.messages": "7", **unusable}))
+        await cluster.configure(f"brokers/{znodes.DEFAULT_ENTITY}", znodes.encode_config({"min.insync.replicas": "most"}))
+        await cluster.configure("brokers/1", znodes.encode_config({"num.io.threads": "x", "log.retention.ms": "x"}))
+        await cluster.configure("clients/c", znodes.encode_config({"producer_byte_rate": "nan"}))
+        assert cluster.image.configs == {(RESOURCE_TOPIC, "t"): {"flush.messages": "7", "retention.ms": "5000"}}
+        assert not cluster.image.quotas
+        await cluster.do(Create(znodes.topic_path("next"), assignment((1, 2, 3))))
+        assert cluster.partitions("next")[0].leader == 1
+        await cluster.configure("brokers/1", b"{")
+        await cluster.elect()
+        assert cluster.image.configs == {(RESOURCE_TOPIC, "t"): {"flush.messages": "7"}}
+        assert len(cluster.partitions("t")[0].isr) == 2
+        change = partial(change_configs, resource_type=RESOURCE_TOPIC, name="t", config=BrokerConfig({}))
+        values = [ConfigChange("retention.ms", ConfigOperation.SET, "6000")]
+        await cluster.controller.decide([partial(change, changes=values)])
+        written = znodes.decode_config(cluster.tree["/config/topics/t"], "")
+        assert written == {**unusable, "flush.messages": "7", "retention.ms": "6000"}
+        await cluster.do(Create(f"{znodes.DELETE_TOPICS}/t"))
+        await cluster.do(Create(PATH, assignment((1, 2))))
+        assert znodes.decode_config(cluster.tree["/config/topics/t"], "") == {}
+        assert cluster.epoch == 2
+
+    beside_a_tool(test, allowed=frozenset({"znode_not_understood", "config_znode_unreadable"}))

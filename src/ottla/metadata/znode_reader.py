@@ -8,6 +8,7 @@ others hold (``Known.problems``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -27,6 +28,7 @@ from ottla.messages.metadata_records import (
 )
 from ottla.metadata import security_znodes, znodes
 from ottla.metadata.acls import Pattern, acls_in
+from ottla.metadata.config_values import understood
 from ottla.metadata.image import CLIENT_ID, EMPTY_IMAGE, IP, RESOURCE_TOPIC, USER, ClusterImage
 from ottla.metadata.known_znodes import Known
 from ottla.metadata.replay import replay
@@ -73,10 +75,13 @@ def _records(found: Found, cluster: Cluster, new_topic_id: Mapping[str, bytes]) 
         for topic in topics:
             if (znodes.partitions_path(topic) in found) == had_partitions:
                 yield from _topic_records(found, cluster, topic, new_topic_id, had_partitions=had_partitions)
-    understood = set(cluster.topic_ids.values())
+    names = set(cluster.topic_ids.values())
     for path, (data, _) in sorted(found.items()):
         if path.startswith(f"{znodes.CONFIG}/") and not path.startswith(znodes.CONFIG_CHANGES):
-            yield from config_records(path, data, cluster.known, cluster.image, understood)
+            try:
+                yield from config_records(path, data, cluster.known, cluster.image, names)
+            except DecodeError as error:  # it has no values for Kafka's controller, either
+                cluster.known.problems.append(error.message)
         elif path.startswith(f"{znodes.DELETE_TOPICS}/"):
             cluster.deleting.append(path.rpartition("/")[2])
         elif path.startswith(f"{security_znodes.TOKENS}/"):
@@ -136,7 +141,9 @@ def _topic_records(
 
 
 def config_records(path: str, data: bytes, known: Known, image: ClusterImage, topics: Container[str]) -> list[Stored]:
-    """Returns the records that bring the image's configuration to that of the znode. Remembers what is not ours, to write it back.
+    """Returns the records that bring the image's configuration to that of the znode. DecodeError for one that cannot be read.
+
+    Remembers what is not ours, or cannot be used, to write it back.
 
     Ignores the configuration of a topic that does not exist: a tool has written it, or a deletion left it.
     """
@@ -145,9 +152,10 @@ def config_records(path: str, data: bytes, known: Known, image: ClusterImage, to
         if kind == entity_type and name and "/" not in name:
             if resource_type == RESOURCE_TOPIC and name not in topics:
                 return []
-            values = znodes.decode_config(data, path)
             resource = "" if name == znodes.DEFAULT_ENTITY else name
             before = image.configs.get((resource_type, resource), {})
+            values, known.kept[path], problems = understood(path, resource_type, znodes.decode_config(data, path), before)
+            known.problems += problems
             changed = [key for key in sorted({*before, *values}) if before.get(key) != values.get(key)]
             return [ConfigRecord(resource_type, resource, key, values.get(key)) for key in changed]
     entity = quota_entity(kind, name)
@@ -166,7 +174,7 @@ def _client_records(path: str, data: bytes, entity: Entity, known: Known, image:
     for key, value in values.items():
         try:
             if key in QUOTA_KEYS:
-                limits[key] = float(value)
+                limits[key] = _limit(value)
             elif key in security_znodes.SCRAM and user is not None:
                 credential = security_znodes.decode_credential(user, key, value)
                 credentials[credential.mechanism] = credential
@@ -180,6 +188,13 @@ def _client_records(path: str, data: bytes, entity: Entity, known: Known, image:
     parts = [QuotaEntity(part, part_name) for part, part_name in entity]
     records: list[Stored] = [ClientQuotaRecord(parts, key, limits.get(key, 0.0), key not in limits) for key in changed]
     return records if user is None else [*records, *_credential_records(user, credentials, image)]
+
+
+def _limit(text: str) -> float:
+    limit = float(text)
+    if not math.isfinite(limit):
+        raise ValueError(text)
+    return limit
 
 
 def _credential_records(user: str, credentials: Mapping[int, UserScramCredentialRecord], image: ClusterImage) -> Iterator[Stored]:

@@ -199,6 +199,7 @@ class ZnodeWriter:
             units.append([state, *self._drop(znodes.partition_path(topic.name, index))])
         config = f"{znodes.CONFIG}/topics/{topic.name}"
         self._known.count(config)
+        self._known.kept.pop(config, None)
         self._known.count(znodes.topic_path(topic.name))
         last = (*self._drop(znodes.partitions_path(topic.name)), *self._drop(znodes.topic_path(topic.name)), *self._drop(config))
         return [*units, [*last, *self._drop(mark)]]
@@ -211,7 +212,8 @@ class ZnodeWriter:
     def _put_config(self, entity_path: str, values: Mapping[str, str]) -> list[Operation]:
         path = f"{znodes.CONFIG}/{entity_path}"
         self._known.count(path)
-        data = znodes.encode_config({**self._known.kept.get(path, {}), **values})
+        kept = self._known.kept[path] = {key: value for key, value in self._known.kept.get(path, {}).items() if key not in values}
+        data = znodes.encode_config(kept | dict(values))
         change = self._create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change(entity_path), is_sequential=True)
         return [self._put(path, data), change]
 
