@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+import pytest
 import structlog
 from tests.simulation.quorum_nodes import started
 from tests.simulation.zookeeper_nodes import ZookeeperNode, nodes_in_zookeeper
@@ -14,6 +15,7 @@ from ottla.broker.controller.active_controller import ActiveController
 from ottla.config import BrokerConfig
 from ottla.controller.configs import ConfigChange, change_configs
 from ottla.controller.configs import Operation as ConfigOperation
+from ottla.controller.reassignment import reassign
 from ottla.coordination import Create, Delete, Operation, Session, Set
 from ottla.metadata import znodes
 from ottla.metadata.image import RESOURCE_TOPIC, ClusterImage, PartitionImage
@@ -48,6 +50,27 @@ class ToolAtWork:
     @property
     def epoch(self) -> int:
         return int(self.tree[znodes.CONTROLLER_EPOCH])
+
+    @property
+    def broker_ids(self) -> tuple[int, int, int]:
+        """The controller's, and the others'."""
+        first, *others = sorted((node.node for node in self._nodes), key=lambda node: node != self.controller_id)
+        return first, others[0], others[1]
+
+    @property
+    def controller_id(self) -> int:
+        return znodes.decode_controller(self.tree[znodes.CONTROLLER])
+
+    def kill(self, broker_id: int) -> None:
+        self._node(broker_id).kill(power_cut=False)
+
+    async def start(self, broker_id: int) -> None:
+        self._node(broker_id).begin()
+        await started([self._node(broker_id)])
+        await asyncio.sleep(STEP_SECONDS)
+
+    def _node(self, broker_id: int) -> ZookeeperNode:
+        return next(node for node in self._nodes if node.node == broker_id)
 
     def partitions(self, topic: str) -> Mapping[int, PartitionImage]:
         """Returns the topic's; they are the same for every broker."""
@@ -238,3 +261,59 @@ def test_values_of_a_configuration_that_cannot_be_used_change_nothing_and_stay_i
         assert cluster.epoch == 2
 
     beside_a_tool(test, allowed=frozenset({"znode_not_understood", "config_znode_unreadable"}))
+
+
+def moves(*wanted: tuple[str, int, tuple[int, ...]]) -> bytes:
+    return znodes.encode_reassignment({(topic, index): nodes for topic, index, nodes in wanted})
+
+
+def test_a_reassignment_stays_in_its_znode_until_it_is_complete() -> None:
+    """Tools look there for what is under way, and write no other one meanwhile; the next controller goes on with it."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        first, second, third = cluster.broker_ids
+        await cluster.do(Create(PATH, assignment((first, second), (first, second))))
+        cluster.kill(third)  # it counts as alive for a moment
+        wanted = [("t", 0, (second, third)), ("t", 1, (second, first)), ("t", 2, (first,)), ("none", 0, (first,))]
+        await cluster.do(Create(znodes.REASSIGN_PARTITIONS, moves(*wanted)))
+        assert cluster.tree[znodes.REASSIGN_PARTITIONS] == moves(("t", 0, (second, third)))
+        assert list(cluster.partitions("t")[1].replicas) == [second, first]
+        await cluster.elect()
+        assert cluster.tree[znodes.REASSIGN_PARTITIONS] == moves(("t", 0, (second, third)))
+        await cluster.start(third)
+        assert list(cluster.partitions("t")[0].replicas) == [second, third]
+        assert znodes.REASSIGN_PARTITIONS not in cluster.tree
+        assert cluster.epoch == 2
+        await cluster.do(Create(znodes.REASSIGN_PARTITIONS, moves(("t", 0, (first, second)))))
+        assert list(cluster.partitions("t")[0].replicas) == [first, second]
+        assert znodes.REASSIGN_PARTITIONS not in cluster.tree
+
+    beside_a_tool(test)
+
+
+@pytest.mark.parametrize("ends", ["it is cancelled", "the topic is deleted"])
+def test_a_reassignment_that_ends_otherwise_is_taken_out_of_its_znode(ends: str) -> None:
+    async def test(cluster: ToolAtWork) -> None:
+        first, second, third = cluster.broker_ids
+        await cluster.do(Create(PATH, assignment((first, second))))
+        cluster.kill(third)
+        await cluster.do(Create(znodes.REASSIGN_PARTITIONS, moves(("t", 0, (second, third)))))
+        assert znodes.REASSIGN_PARTITIONS in cluster.tree
+        if ends == "it is cancelled":
+            await cluster.controller.decide([lambda image: reassign(image, "t", 0, None, keeps_factor=False)])
+        else:
+            await cluster.tool.create(f"{znodes.DELETE_TOPICS}/t")
+        await asyncio.sleep(STEP_SECONDS)
+        assert znodes.REASSIGN_PARTITIONS not in cluster.tree
+        assert cluster.epoch == 1
+
+    beside_a_tool(test)
+
+
+@pytest.mark.parametrize("data", [b"{", b"", moves()])
+def test_a_reassignment_of_nothing_is_deleted(data: bytes) -> None:
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(znodes.REASSIGN_PARTITIONS, data))
+        assert znodes.REASSIGN_PARTITIONS not in cluster.tree
+
+    beside_a_tool(test, allowed=frozenset({"request_znode_unreadable"}))

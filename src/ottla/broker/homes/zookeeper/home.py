@@ -25,6 +25,7 @@ from ottla.broker.homes.zookeeper.notices import Notices
 from ottla.broker.homes.zookeeper.security_notices import SecurityNotices
 from ottla.broker.homes.zookeeper.services import Services
 from ottla.broker.homes.zookeeper.written_deletions import WrittenDeletions
+from ottla.broker.homes.zookeeper.written_moves import WrittenMoves
 from ottla.broker.homes.zookeeper.written_topics import WrittenTopics
 from ottla.broker.homes.zookeeper.znode_membership import ZookeeperMembership
 from ottla.broker.liveness.own_address import OwnAddress
@@ -115,6 +116,7 @@ class ZookeeperHome:
         notices = Notices(world, controller)
         security = SecurityNotices(world, controller, config["zookeeper.max.in.flight.requests"])
         topics = WrittenTopics(world, controller, config["zookeeper.max.in.flight.requests"])
+        moves = WrittenMoves(controller)
         deletions = WrittenDeletions(config, controller, topics)
         lost = LostReplicas(controller, self.peers, self.ways.listener)
         made = ZookeeperMembership(world, config, controller, self.metadata, self.evidence, self._follows, lost.on_came, deletions)
@@ -123,7 +125,7 @@ class ZookeeperHome:
             topics.follow,
             notices.follow_configs,
             deletions.follow,
-            notices.follow_reassignments,
+            moves.follow,
             notices.follow_elections,
             security.follow_literal_acls,
             security.follow_prefixed_acls,

@@ -1,4 +1,4 @@
-"""What tools write into ZooKeeper for the controller to take: configurations, reassignments, preferred elections.
+"""What tools write into ZooKeeper for the controller to take: configurations and preferred elections.
 
 A configuration is in its own znode; that it has changed is said by a sequential one below ``/config/changes``. Its values are in force once
 the controller has read them, on every broker. What is read is compared with the image when nothing of this controller's is on its way to
@@ -9,7 +9,7 @@ Source: Kafka 3.9 (KIP-21, KIP-248).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.controller.decided import Recorded
 from ottla.controller.elections import ElectionType, elect_leader
-from ottla.controller.reassignment import reassign
 from ottla.coordination import NoNodeError
 from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.loggers import get_logger
@@ -92,32 +91,9 @@ class Notices:
 
     # -- requests
 
-    async def follow_reassignments(self, reign: Reign) -> None:
-        """Follows ``/admin/reassign_partitions``: each partition starts to move; its topic's znode shows the progress."""
-
-        def move(image: ClusterImage, *, topic: str, index: int, nodes: Sequence[int]) -> Recorded:
-            return reassign(image, topic, index, nodes, keeps_factor=False, rules=self._controller.rules(image))
-
-        def decisions(data: bytes) -> list[Decision]:
-            wanted = znodes.decode_reassignment(data)
-            return [partial(move, topic=topic, index=index, nodes=nodes) for (topic, index), nodes in wanted.items()]
-
-        await self._follow_request(reign, znodes.REASSIGN_PARTITIONS, decisions)
-
     async def follow_elections(self, reign: Reign) -> None:
-        """Follows ``/admin/preferred_replica_election``: the first replica of each partition leads, where it can."""
-
-        def elect(image: ClusterImage, *, topic: str, index: int) -> Recorded:
-            return elect_leader(image, topic, index, ElectionType.PREFERRED, rules=self._controller.rules(image))
-
-        def decisions(data: bytes) -> list[Decision]:
-            wanted = znodes.decode_partitions(data, znodes.PREFERRED_ELECTION)
-            return [partial(elect, topic=topic, index=index) for topic, index in wanted]
-
-        await self._follow_request(reign, znodes.PREFERRED_ELECTION, decisions)
-
-    async def _follow_request(self, reign: Reign, path: str, decisions_of: Callable[[bytes], list[Decision]]) -> None:
-        """Deletes the znode once it is decided upon."""
+        """Follows ``/admin/preferred_replica_election``: the first replica of each partition leads, where it can. Then it is deleted."""
+        path = znodes.PREFERRED_ELECTION
         while True:
             changed = asyncio.Event()
             if await reign.session.exists(path, changed.set) is None:
@@ -128,13 +104,16 @@ class Notices:
             except NoNodeError:
                 continue
             try:
-                decisions = decisions_of(data)
+                wanted = znodes.decode_partitions(data, path)
             except DecodeError as error:
                 log.error("request_znode_unreadable", path=path, reason=error.message)
-                decisions = []
-            log.info("request_taken", path=path, partitions=len(decisions))
-            await self._decide(decisions)
+                wanted = []
+            log.info("request_taken", path=path, partitions=len(wanted))
+            await self._decide([partial(self._elect, topic=topic, index=index) for topic, index in wanted])
             await reign.delete(path)
+
+    def _elect(self, image: ClusterImage, *, topic: str, index: int) -> Recorded:
+        return elect_leader(image, topic, index, ElectionType.PREFERRED, rules=self._controller.rules(image))
 
     async def _decide(self, decisions: list[Decision]) -> None:
         results: list[Recorded | KafkaError] = await self._controller.decide(decisions, is_followed=False)
