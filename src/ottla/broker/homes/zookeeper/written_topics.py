@@ -68,8 +68,8 @@ class WrittenTopics:
         """Makes what the topic's znode assigns, as far as it is not made yet; logs what cannot be made."""
         name = path.rpartition("/")[2]
         config_path = f"{znodes.CONFIG}/topics/{name}"
-        config = await settled(reign, self._controller, config_path)
         found = await settled(reign, self._controller, path)
+        config = await settled(reign, self._controller, config_path)  # last: a notice of it is passed over until the topic is made
         if config is None or found is None or found[1] is None:
             return
         draft = self._controller.replica.draft  # nothing is awaited from here on
