@@ -243,7 +243,7 @@ def test_tools_of_the_classic_kind_write_their_requests_into_admin(cluster: Zook
         eventually(
             lambda: cluster.get("/brokers/topics/t"), lambda found: found["partitions"]["0"] == [3, 2] and not found["adding_replicas"]
         )
-        assert cluster.children("/admin") == ["delete_topics"]
+        eventually(lambda: cluster.children("/admin"), lambda found: found == ["delete_topics"])
         assert cluster.children("/admin/delete_topics") == []
 
         async def elect(session: Session) -> None:
