@@ -317,3 +317,31 @@ def test_a_reassignment_of_nothing_is_deleted(data: bytes) -> None:
         assert znodes.REASSIGN_PARTITIONS not in cluster.tree
 
     beside_a_tool(test, allowed=frozenset({"request_znode_unreadable"}))
+
+
+def test_what_no_topic_and_no_broker_can_have_ends_nobody() -> None:
+    """Before, a number that is too large ended the broker of one controller after the other."""
+    odd = [
+        b'{"-1":[1]}',
+        b'{"0":[1,1]}',
+        b'{"0":[-3]}',
+        b'{"0":[99999999999]}',
+        b'{"9999999999":[1]}',
+        b'{"0":["1"]}',
+        b'{"0":"12"}',
+        b"[]",
+    ]
+
+    async def test(cluster: ToolAtWork) -> None:
+        for index, partitions in enumerate(odd):
+            await cluster.tool.create(znodes.topic_path(f"odd-{index}"), b'{"version":3,"partitions":%s}' % partitions)
+        nothing = Create(f"{znodes.BROKER_IDS}/\u00b2", b"{}"), Create(f"{znodes.BROKER_IDS}/99999999999", b"{}")
+        await cluster.do(Create(PATH, assignment((1, 2), topic_id=bytes(16))), *nothing)
+        await cluster.do(Create(f"{PATH}/partitions/\u00b2"))
+        await cluster.elect()
+        assert list(cluster.image.topics) == ["t"]
+        assert cluster.partitions("t")[0].leader == 1
+        assert cluster.image.topics["t"].topic_id != bytes(16), "no topic has this id"
+        assert sorted(cluster.image.brokers) == [1, 2, 3]
+
+    beside_a_tool(test, allowed=frozenset({"topic_znode_unreadable", "znode_not_understood"}))

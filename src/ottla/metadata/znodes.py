@@ -44,6 +44,8 @@ PERSISTENT: Final = (
 )
 """What every cluster has from its first start on, with the parents of each."""
 DEFAULT_ENTITY: Final = "<default>"
+NUMBER_MAX: Final = (1 << 31) - 1
+"""The highest id of a broker, index of a partition, or epoch."""
 NO_CONTROLLER_EPOCH: Final = 0
 """Before the first election."""
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -143,11 +145,33 @@ class TopicZnode:
         with Reading(topic_path(topic)):
             topic_id = found.get("topic_id")
             partitions, adding, removing = (
-                {int(index): tuple(map(int, nodes)) for index, nodes in found.get(name, {}).items()}
+                {_index(text): _replicas(nodes) for text, nodes in found.get(name, {}).items()}
                 for name in ("partitions", "adding_replicas", "removing_replicas")
             )
-            return cls(None if topic_id is None else uuid_bytes(topic_id), partitions, adding, removing)
+            known_id = None if topic_id is None else uuid_bytes(topic_id)
+            return cls(None if known_id == bytes(16) else known_id, partitions, adding, removing)
         raise AssertionError("it returns or raises")
+
+
+def number_of(name: str) -> int | None:
+    """Returns the number that a znode's name is: of a broker, or of a partition; None for any other name."""
+    number = int(name) if name.isascii() and name.isdigit() else NUMBER_MAX + 1
+    return number if number <= NUMBER_MAX else None
+
+
+def _index(text: str) -> int:
+    index = number_of(text)
+    if index is None:
+        raise ValueError(f"{text[:20]!r} is no partition")
+    return index
+
+
+def _replicas(nodes: Any) -> tuple[int, ...]:
+    if not isinstance(nodes, list) or any(type(node) is not int or not 0 <= node <= NUMBER_MAX for node in nodes):
+        raise ValueError("replicas are a list of the ids of brokers")
+    if len(set(nodes)) < len(nodes):
+        raise ValueError("a broker is listed twice")
+    return tuple(nodes)
 
 
 def _by_text(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
@@ -174,10 +198,13 @@ class StateZnode:
     def decode(cls, data: bytes, what: str) -> StateZnode:
         found = json_object(data, what)
         with Reading(what):
-            return cls(
-                int(found["leader"]), int(found["leader_epoch"]), tuple(map(int, found["isr"])), int(found["controller_epoch"]),
+            state = cls(
+                int(found["leader"]), int(found["leader_epoch"]), _replicas(found["isr"]), int(found["controller_epoch"]),
                 found.get("leader_recovery_state", 0) == 1,
             )  # fmt: skip
+            if not (-NUMBER_MAX <= state.leader <= NUMBER_MAX and 0 <= state.leader_epoch <= NUMBER_MAX):
+                raise ValueError("a number is out of its range")
+            return state
         raise AssertionError("it returns or raises")
 
 

@@ -45,7 +45,8 @@ def incarnation(epoch: int) -> bytes:
 
 async def read_brokers(session: Session, watch: Callable[[], None] | None = None) -> dict[int, Registered]:
     """Returns the brokers by id. The watch is called when one comes or goes. A znode that cannot be read is passed over, and reported."""
-    ids = [int(name) for name in await session.children(znodes.BROKER_IDS, watch) if name.isdigit()]
+    names = await session.children(znodes.BROKER_IDS, watch)
+    ids = [number for name in names if (number := znodes.number_of(name)) is not None]
 
     async def read(broker_id: int) -> Registered | None:
         try:

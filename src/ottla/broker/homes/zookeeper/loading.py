@@ -37,9 +37,9 @@ class Loader:
             if partitions is None:
                 continue
             found[znodes.partitions_path(topic)] = b"", -1
-            for index in filter(str.isdigit, partitions):
-                found[znodes.partition_path(topic, int(index))] = b"", -1
-                states.append(znodes.state_path(topic, int(index)))
+            for index in (number for name in partitions if (number := znodes.number_of(name)) is not None):
+                found[znodes.partition_path(topic, index)] = b"", -1
+                states.append(znodes.state_path(topic, index))
         await self._get(states, found)
         await self._get(await self._config_paths(found), found)
         deleting = await self.children(znodes.DELETE_TOPICS)
