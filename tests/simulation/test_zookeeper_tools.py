@@ -345,3 +345,19 @@ def test_what_no_topic_and_no_broker_can_have_ends_nobody() -> None:
         assert sorted(cluster.image.brokers) == [1, 2, 3]
 
     beside_a_tool(test, allowed=frozenset({"topic_znode_unreadable", "znode_not_understood"}))
+
+
+@pytest.mark.parametrize("damage", [None, b"x", b""])
+def test_the_controllers_epoch_is_deleted_or_damaged_and_made_again(damage: bytes | None) -> None:
+    """Epochs go on: no controller has one that an earlier one had. Before, there was no controller any more, or no broker."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        for _ in range(3):
+            await cluster.elect()
+        path = znodes.CONTROLLER_EPOCH
+        await cluster.do(Delete(path) if damage is None else Set(path, damage, -1))
+        await cluster.do(Create(PATH, assignment((1, 2))))
+        assert cluster.epoch == 5
+        assert cluster.partitions("t")[0].leader == 1
+
+    beside_a_tool(test, allowed=frozenset({"controller_epoch_unreadable"}))

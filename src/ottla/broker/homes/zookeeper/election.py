@@ -9,7 +9,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.broker.homes.zookeeper.loading import AclOf
-from ottla.coordination import Check, CoordinationError, Create, Delete, MultiFailedError, NodeExistsError, NoNodeError, Session, Set
+from ottla.coordination import (
+    BadVersionError,
+    Check,
+    CoordinationError,
+    Create,
+    Delete,
+    MultiFailedError,
+    NodeExistsError,
+    NoNodeError,
+    Session,
+    Set,
+)
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes
@@ -24,29 +35,50 @@ class Elected(NamedTuple):
     version: int
 
 
-async def elect(session: Session, node_id: int, now_ms: int, acl_of: AclOf) -> Elected | None:
-    """Tries to become the controller; None when another node was faster, or the first epoch is not there yet."""
-    try:
-        data, stat = await session.get(znodes.CONTROLLER_EPOCH)
-    except NoNodeError:
-        path = znodes.CONTROLLER_EPOCH
-        try:
-            await session.create(path, znodes.encode_controller_epoch(znodes.NO_CONTROLLER_EPOCH), acl=acl_of(path))
-        except NodeExistsError:
-            pass
+async def elect(
+    session: Session, node_id: int, now_ms: int, acl_of: AclOf, *, known_epoch: int = znodes.NO_CONTROLLER_EPOCH
+) -> Elected | None:
+    """Tries to become the controller; None when another node was faster, or the epoch was not there.
+
+    Then it is there now: ``known_epoch``, which is that of the newest controller that this node knows.
+    """
+    found = await find_epoch(session, known_epoch, acl_of)
+    if found is None:
         return None
-    epoch = znodes.decode_controller_epoch(data) + 1
+    epoch, version = found.epoch + 1, found.version
     own = znodes.encode_controller(node_id, now_ms)
     try:
         await session.multi(
             [
                 Create(znodes.CONTROLLER, own, is_ephemeral=True, acl=acl_of(znodes.CONTROLLER)),
-                Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), stat.version),
+                Set(znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(epoch), version),
             ]
         )
     except MultiFailedError:
         return None
-    return Elected(epoch, stat.version + 1)
+    return Elected(epoch, version + 1)
+
+
+async def find_epoch(session: Session, known_epoch: int, acl_of: AclOf) -> Elected | None:
+    """Returns the epoch of the newest controller; None where an operator has deleted or damaged it, and it is ``known_epoch`` again now."""
+    path, data = znodes.CONTROLLER_EPOCH, znodes.encode_controller_epoch(max(known_epoch, znodes.NO_CONTROLLER_EPOCH))
+    try:
+        found, stat = await session.get(path)
+    except NoNodeError:
+        try:
+            await session.create(path, data, acl=acl_of(path))
+        except NodeExistsError:
+            pass
+        return None
+    try:
+        return Elected(znodes.decode_controller_epoch(found), stat.version)
+    except DecodeError as error:
+        log.error("controller_epoch_unreadable", reason=error.message, known_epoch=known_epoch)
+        try:
+            await session.set(path, data, stat.version)
+        except (NoNodeError, BadVersionError):
+            pass
+    return None
 
 
 async def depose(session: Session, epoch_version: int) -> None:

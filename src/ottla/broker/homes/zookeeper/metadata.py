@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
 from ottla.broker.homes.zookeeper.controller_following import Following
-from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect
+from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect, find_epoch
 from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent, security_paths
 from ottla.broker.homes.zookeeper.notices import report_problems
 from ottla.broker.homes.zookeeper.registration import Registration
@@ -253,12 +253,13 @@ class ZookeeperMetadata(Part):
                 continue
             try:
                 data, _ = await session.get(znodes.CONTROLLER)
-                epoch_data, epoch_stat = await session.get(znodes.CONTROLLER_EPOCH)
             except NoNodeError:
                 continue
-            epoch, leader_id = znodes.decode_controller_epoch(epoch_data), znodes.decode_controller(data)
+            if (found := await find_epoch(session, self._served.epoch, self._place.acl_of)) is None:
+                continue
+            epoch, leader_id = found.epoch, znodes.decode_controller(data)
             if leader_id == self._node_id:  # of an earlier session or process, an unknown outcome, or a reign that has ended
-                await depose(session, epoch_stat.version)
+                await depose(session, found.version)
                 continue
             address = await self._address_of(session, leader_id)
             if address is None:  # its broker is about to register
@@ -304,7 +305,8 @@ class ZookeeperMetadata(Part):
     # -- the controller
 
     async def _try_to_rule(self, session: Session) -> None:
-        elected = await elect(session, self._node_id, self._world.clock.now_ms(), self._place.acl_of)
+        now_ms = self._world.clock.now_ms()
+        elected = await elect(session, self._node_id, now_ms, self._place.acl_of, known_epoch=self._served.epoch)
         if elected is not None:
             log.info("controller_elected", epoch=elected.epoch)
             await self._rule(session, elected.epoch, elected.version)
