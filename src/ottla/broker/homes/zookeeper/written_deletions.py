@@ -2,7 +2,7 @@
 
 The controller deletes the topic and then the mark. A topic that a tool wrote just before, and that is not taken yet, is taken first; one
 that cannot be taken is deleted as it is. With ``delete.topic.enable=false`` marks are deleted, and topics stay, except for one whose
-deletion a controller has begun. Source: Kafka 3.9 (KafkaController: TopicDeletion; TopicDeletionManager).
+deletion a controller has started. Source: Kafka 3.9 (KafkaController: TopicDeletion; TopicDeletionManager).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class WrittenDeletions:
         await reign.delete(mark)
 
     async def complete(self, reign: Reign, found: Cluster) -> None:
-        """Completes deletions that were asked for, or begun, before this controller was elected: once, through lost connections, too."""
+        """Completes deletions that were asked for, or started, before this controller was elected: once, through lost connections, too."""
         deleting, found.deleting = found.deleting, []
         begun = {name for name, *_ in found.unborn}  # states are deleted first
         wanted = [name for name in deleting if self._is_enabled or name in begun]

@@ -62,7 +62,7 @@ class WrittenMoves:
                 await wait_for(changed, PROGRESS_SECONDS)
 
     async def _take(self, reign: Reign) -> tuple[Moves, int, Stat] | None:
-        """Begins what the znode says. Returns what was begun, how much is written, and the znode's state; None when it is gone."""
+        """Starts what the znode says. Returns what was started, how much is written, and the znode's state; None when it is gone."""
         try:
             data, stat = await reign.session.get(znodes.REASSIGN_PARTITIONS)
         except NoNodeError:
@@ -99,7 +99,7 @@ def _is_under_way(image: ClusterImage, name: str, index: int, nodes: Sequence[in
 
 
 async def _write(reign: Reign, stat: Stat, moves: Moves) -> None:
-    """Writes what still moves, unless somebody else has changed the znode; without any the znode is deleted."""
+    """Writes what still moves, unless another writer has changed the znode; without any the znode is deleted."""
     path = znodes.REASSIGN_PARTITIONS
     change = Set(path, znodes.encode_reassignment(moves), stat.version) if moves else Delete(path, stat.version)
     try:
