@@ -4,6 +4,7 @@ import gc
 import json
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,6 +240,35 @@ def test_a_new_checkpoint_goes_on_where_the_last_one_ended_and_nowhere_else(topi
         admin.delete_groups([f"to-{target}"])
     with pytest.raises(StopError, match="has no marker"):
         Query(topics, source, "next", topic=target).run(1, 4, [b"3"])
+
+
+def test_a_new_checkpoint_reads_partitions_that_came_after_the_last_one_from_their_first_record(topics: Topics):
+    source, target = topics.create(), topics.create()
+    Query(topics, source, "first", topic=target).run(0, 2, [b"0", b"1"], begin=0)
+    with Admin(topics.bootstrap) as admin:
+        admin.create_partitions({source: 2})
+
+    def deliver(query: str, read: dict, begin: dict) -> int | None:
+        value = {source: read, "began at": {f"{source}-{index}": offset for index, offset in begin.items()}}
+        rows = [pa.RecordBatch.from_pydict({"value": [b"2"]})]
+        return Query(topics, source, query, topic=target).application.deliver(
+            PlannedBatch(query, [json.dumps(value)], False), 0, lambda: rows
+        )
+
+    with pytest.raises(StopError, match="does not begin where that one ended"):
+        deliver("leaves one out", {"0": 2, "1": 3}, {"0": 2, "1": 1})
+    assert deliver("next", {"0": 2, "1": 3, "2": 7}, {"0": 2, "1": 0, "2": 0}) == 1
+    with pytest.raises(StopError, match="does not begin where that one ended"):  # it has read a partition that the group does not have
+        deliver("after a part", {"0": 2, "1": 3, "2": 7}, {"0": 2, "1": 3, "2": 0})
+    assert values_of(topics, target) == [b"0", b"1", b"2"]
+
+
+def test_a_timeout_that_the_brokers_do_not_allow_is_an_option_that_is_wrong(own_broker: Callable[..., Topics]):
+    topics = own_broker(**{"transaction.max.timeout.ms": "60000"})
+    source, target = topics.create(), topics.create()
+    with pytest.raises(KafkaError, match=r"^INVALID_CONFIG: kafka\.transaction\.timeout\.ms=120000 .*transaction\.max\.timeout\.ms"):
+        Query(topics, source, topic=target).run(0, 1, [b"0"], begin=0)
+    assert Query(topics, source, topic=target, **{"kafka.transaction.timeout.ms": "60000"}).run(0, 1, [b"0"], begin=0) == 1
 
 
 def test_a_batch_of_no_topic_has_its_marker_for_the_topic_that_it_goes_to(topics: Topics):

@@ -18,7 +18,7 @@ from ottla.spark.exactly_once import Batch, ExactlyOnce, Seal, Step, StopError, 
 from ottla.spark.marker import Committed, Marker, Noticed, committed_of, hash_of, marker_of
 from ottla.types import TopicPartition
 
-A, B = TopicPartition("in", 0), TopicPartition("in", 1)
+A, B, C = (TopicPartition("in", index) for index in range(3))
 AT_5 = {A: 5, B: 5}
 STOPPING = ("exactly_once.py", "checkpoint_topic.py", "restoring.py", "driver_sink.py", "stream_writer.py")
 SITES = 14
@@ -36,8 +36,8 @@ def batch(number=7, query="q", offsets_hash="h", begin=None):
     return Batch(query, number, offsets_hash, begin, {A: 9, B: 9})
 
 
-def after(number, query="q", offsets_hash="h", offsets=AT_5):
-    return Committed(Marker(query, number, offsets_hash, 70), offsets)
+def after(number, query="q", offsets_hash="h", offsets=AT_5, *, is_partial=False):
+    return Committed(Marker(query, number, offsets_hash, 70, is_partial=is_partial), offsets)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,12 @@ def after(number, query="q", offsets_hash="h", offsets=AT_5):
         (after(5), batch(), "are missing"),
         (after(6, "other"), batch(), "another checkpoint of the application has written since"),
         (after(7, "other"), batch(), "another checkpoint of the application has written since"),
+        (after(57, "other"), batch(0, begin=AT_5 | {C: 0}), False),
+        (after(57, "other"), batch(0, begin=AT_5 | {C: 1}), "does not begin where that one ended"),
+        (after(57, "other"), batch(0, begin={A: 5, C: 0}), "does not begin where that one ended"),
+        (after(57, "other"), batch(0, begin=AT_5 | {TopicPartition("more", 0): 0}), "does not begin where that one ended"),
+        (after(57, "other", is_partial=True), batch(0, begin=AT_5 | {C: 0}), "does not begin where that one ended"),
+        (after(57, "other", is_partial=True), batch(0, begin=AT_5), False),
         (after(57, "other"), batch(0), "does not begin where that one ended"),
         (after(57, "other"), batch(0, begin={A: 5, B: 4}), "does not begin where that one ended"),
         (after(57, "other"), batch(0, begin={A: 5}), "does not begin where that one ended"),

@@ -139,9 +139,10 @@ class Application:
         noticed: Callable[[], Noticed],
     ) -> int | None:
         begin = begin_of(planned.sources) if number == 0 else None
-        ends = self._link.run(self._transactor.places(ends_of(planned.sources), topic=self._topic, number=number))
-        is_mirrored, now_ms = self._mirror is not None, time.time_ns() // 1_000_000
-        batch = Batch(planned.query, number, hash_of(planned.sources), begin, ends, is_mirrored=is_mirrored, now_ms=now_ms)
+        read_to = ends_of(planned.sources)
+        ends = self._link.run(self._transactor.places(read_to, topic=self._topic, number=number))
+        is_mirrored, is_partial, now_ms = self._mirror is not None, read_to != ends, time.time_ns() // 1_000_000
+        batch = Batch(planned.query, number, hash_of(planned.sources), begin, ends, is_mirrored, is_partial, now_ms)
         asking = self._machine.deliver(batch)
         rows: Iterable[pa.RecordBatch] = ()
         letters: list[pa.RecordBatch] = []

@@ -59,6 +59,7 @@ class Batch:
     begin: Offsets | None  # of a query's first batch: where it says that it started, if it does
     end: Offsets  # what the group commits; it has one partition at least, for the marker
     is_mirrored: bool = False  # the checkpoint is in a topic, too
+    is_partial: bool = False  # the sources have more partitions than the group can commit: those of another cluster
     now_ms: int | None = None  # when it is about to be written
 
 
@@ -113,7 +114,7 @@ class ExactlyOnce:
             serial = 0 if known.marker is None else known.marker.serial + 1
             if known.marker is not None and known.marker.query == batch.query:
                 noticed = known.marker.noticed.and_then(noticed)
-            marker = Marker(batch.query, batch.number, batch.offsets_hash, serial, batch.now_ms, noticed)
+            marker = Marker(batch.query, batch.number, batch.offsets_hash, serial, batch.now_ms, noticed, batch.is_partial)
             seal = Seal({partition: OffsetAndMetadata(offset, marker.text()) for partition, offset in batch.end.items()})
             for asked in (Step.BEGIN, Step.WRITE, seal, Step.COMMIT):
                 yield asked
@@ -173,9 +174,23 @@ def is_written(app: str, batch: Batch, committed: Committed) -> bool:
         raise StopError(_why(app, batch, committed, "the batches between them are missing, as after the restore of a cluster"))
     if batch.number > 0:
         raise StopError(_why(app, batch, committed, "another checkpoint of the application has written since"))
-    if batch.begin is not None and batch.begin == committed.offsets:
+    if batch.begin is not None and _follows(batch.begin, committed):
         return False
     raise StopError(_why(app, batch, committed, "it has another checkpoint, and does not begin where that one ended"))
+
+
+def _follows(begin: Offsets, committed: Committed) -> bool:
+    """Returns whether a query that begins there goes on where another one ended, which had all partitions that its topics had then.
+
+    A partition that was added since is read from its first record, as the other query would have read it.
+    """
+    added = begin.keys() - committed.offsets.keys()
+    if added:
+        topics = {partition.topic for partition in committed.offsets}
+        is_whole = committed.marker is not None and not committed.marker.is_partial
+        if not is_whole or any(partition.topic not in topics or begin[partition] != 0 for partition in added):
+            return False
+    return {partition: offset for partition, offset in begin.items() if partition not in added} == committed.offsets
 
 
 def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:

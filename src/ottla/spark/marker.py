@@ -48,13 +48,15 @@ class Marker:
     serial: int  # one more with each batch of the application
     time_ms: int | None = field(default=None, compare=False)  # when the batch was about to be written; for people
     noticed: Noticed = field(default_factory=Noticed, compare=False)  # in all batches of the query so far
+    is_partial: bool = field(default=False, compare=False)  # its offsets are not those of all partitions that were read
 
     def text(self) -> str:
         """Returns the text that offsets carry; 4096 bytes at most."""
         value = {"form": FORM, "query": self.query, "batch": self.batch, "offsets": self.offsets_hash, "serial": self.serial}
         noticed: dict[str, Any] = {"late": self.noticed.late_rows} if self.noticed.late_rows else {}
         noticed |= {"lost": self.noticed.lost} if self.noticed.lost else {}
-        return json.dumps(value | with_time(self.time_ms) | noticed, separators=(",", ":"))
+        partial = {"partial": True} if self.is_partial else {}
+        return json.dumps(value | with_time(self.time_ms) | noticed | partial, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ def marker_of(text: str) -> Marker | None:
             return None
         lost = {str(key): (int(begin), int(end)) for key, (begin, end) in value.get("lost", {}).items()}
         noticed = Noticed(int(value.get("late", 0)), lost)
-        return Marker(str(value["query"]), int(value["batch"]), str(value["offsets"]), int(value["serial"]), time_of(value), noticed)
+        is_partial = bool(value.get("partial", False))
+        return Marker(
+            str(value["query"]), int(value["batch"]), str(value["offsets"]), int(value["serial"]), time_of(value), noticed, is_partial
+        )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -15,8 +15,8 @@ from ottla.client.cluster import Cluster
 from ottla.client.group_metadata import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer import Producer
 from ottla.client.producer_settings import ProducerSettings
-from ottla.client.transaction_errors import ProducerFencedError, TransactionAbortableError
-from ottla.errors import KafkaError
+from ottla.client.transaction_errors import ProducerFencedError, TransactionAbortableError, TransactionFatalError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.spark.delivery import RAISE_LIMIT, TOO_LARGE, partition_counts
 from ottla.spark.exactly_once import Ask, Seal, Step, TransactionExpiredError
 from ottla.spark.marker import Committed, committed_of, in_portions
@@ -51,7 +51,7 @@ class Transactor:
             await self.close()
             self._begun_ms = None
             self._producer = Producer(self._connect(), self._settings)
-            await self._producer.init_transactions()
+            await self._take_epoch(self._producer)
         elif asked is Step.READ:
             return await self._read()
         elif asked is Step.BEGIN:
@@ -67,6 +67,16 @@ class Transactor:
             except KafkaError:
                 return None  # the next FENCE does it, or the coordinator when its time is over
         return None
+
+    async def _take_epoch(self, producer: Producer) -> None:
+        """Fences the application's earlier producers. KafkaError INVALID_CONFIG for an option that its brokers refuse."""
+        try:
+            await producer.init_transactions()
+        except TransactionFatalError as error:
+            if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                raise
+            timeout = f"kafka.transaction.timeout.ms={self._settings.transaction_timeout_ms}"
+            raise invalid(f"{timeout} is more than the brokers' transaction.max.timeout.ms allows: lower it, or have that raised") from None
 
     def judged(self, error: BaseException) -> BaseException:
         """Returns the error of a failed step; a fence that came when the transaction's time was over is its own error.
