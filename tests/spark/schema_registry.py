@@ -18,6 +18,8 @@ class SchemaRegistry:
         self.asked: list[str] = []
         self.failures_left = 0  # requests that are answered with 503
         self.halves_left = 0  # requests that get half of an answer
+        self.is_behind_proxy = False  # whose 404 each request gets
+        self.deleted: set[str] = set()  # subjects that are there for those who ask for deleted ones, too
         self._user = user
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -58,7 +60,11 @@ class SchemaRegistry:
         if self.failures_left > 0:
             self.failures_left -= 1
             return 503, {"error_code": 503, "message": "later"}
-        if body is None and any(found.get("schemaType") == "PROTOBUF" for found in self.schemas.values()) and query != "format=serialized":
+        if (
+            body is None
+            and any(found.get("schemaType") == "PROTOBUF" for found in self.schemas.values())
+            and "format=serialized" not in query
+        ):
             return 200, {"schema": 'syntax = "proto3";', "schemaType": "PROTOBUF"}  # what a registry says that is not asked for the form
         match path.strip("/").split("/"):
             case ["schemas", "ids", number] if int(number) in self.schemas:
@@ -72,7 +78,9 @@ class SchemaRegistry:
                     if kind == "AVRO" and json.loads(self.schemas[known]["schema"]) == schema:
                         return 200, {"id": known}
                 return 200, {"id": self.add(subject, schema, kind=kind)}
-            case ["subjects", subject, "versions", version] if subject in self.subjects:
+            case ["subjects", subject, "versions", version] if subject in self.subjects and (
+                subject not in self.deleted or "deleted=true" in query
+            ):
                 ids = self.subjects[subject]
                 index = len(ids) if version == "latest" else int(version)
                 return 200, {"subject": subject, "version": index, "id": ids[index - 1], **self.schemas[ids[index - 1]]}
@@ -93,6 +101,8 @@ class SchemaRegistry:
                 user = None if given is None else base64.b64decode(given.removeprefix("Basic ")).decode()
                 status, said = registry.answer(self.path, body, user)
                 content = json.dumps(said).encode()
+                if registry.is_behind_proxy:
+                    status, content = 404, b"<h1>404 Not Found</h1>"
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()

@@ -106,6 +106,22 @@ def test_a_registry_that_is_away_is_no_fault_of_a_value(registry: SchemaRegistry
         Registry("http://127.0.0.1:1", now_s=lambda: now[0], pause=pause).newest("orders-value")
 
 
+def test_a_404_of_a_proxy_before_a_registry_is_no_fault_of_a_value(registry: SchemaRegistry):
+    old, _ = registry.add("orders-value", OLD), registry.add("orders-value", NEW)
+    now = [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+        registry.is_behind_proxy = now[0] < 5 or now[0] > 20
+
+    found = decoder(registry, "orders-value", now_s=lambda: now[0], pause=pause)
+    registry.is_behind_proxy = True
+    assert found.row(wire(old, OLD, {"id": "b", "amount": 4}))["amount"] == 4
+    now[0], registry.is_behind_proxy = 21, True
+    with pytest.raises(RegistryError, match=r"^NETWORK_EXCEPTION: .* 404, which is no registry's answer: <h1>"):
+        found.row(b"\0\0\0\0\x63")
+
+
 def test_a_registry_that_ends_within_an_answer_is_asked_again(registry: SchemaRegistry):
     """Half an answer was an error of Python's own at once."""
     number = registry.add("orders-value", NEW)
@@ -165,6 +181,15 @@ def test_a_subject_that_is_not_there_and_one_of_another_kind_have_their_way_out(
     registry.add("documents-value", "{}", kind="JSON")
     with pytest.raises(RegistryError, match=r"is JSON, and not AVRO: read the raw value, and decode it yourself"):
         Registry(registry.address).newest("documents-value")
+
+
+def test_a_schema_that_another_one_refers_to_may_be_deleted_from_its_subject(registry: SchemaRegistry):
+    """The registry still has both by the id of the first one, and what was written by it."""
+    registry.add("place", {"type": "record", "name": "Place", "fields": [{"name": "street", "type": "string"}]})
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "place", "type": "Place"}]}
+    number = registry.add("orders-value", schema, [{"name": "Place", "subject": "place", "version": 1}])
+    registry.deleted.add("place")
+    assert len(Registry(registry.address).texts(number)) == 2
 
 
 def test_logical_types_are_the_readers_and_references_are_followed(registry: SchemaRegistry):

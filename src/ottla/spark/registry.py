@@ -2,7 +2,8 @@
 
 An id means one schema for ever, so what was read is kept in the process; that there is none is kept for a second, for records of one
 producer come together. An answer that does not come, or a server's error, is asked for again for half a minute; then it is an error of the
-query, which may be started again, and never one of a record. Name and password may be in the address.
+query, which may be started again, and never one of a record. So is a 404 that is not the registry's own, as of a proxy before it. Name
+and password may be in the address.
 
 The text of a Protobuf schema is its name among imports (none of the last one's), a line's end, and its FileDescriptorProto in base64, which
 registries have under ``format=serialized``.
@@ -37,6 +38,8 @@ AWAY: Final = 0
 ABSENT_S: Final = 1.0
 ABSENT_MAX: Final = 1_000
 _BUSY: Final = (408, 429)
+_DELETED: Final = "deleted=true"
+"""A version that was deleted from its subject is still what the schemas that refer to it mean; an id has its schema without this."""
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _KNOWN: Final[dict[tuple[str, str, int], tuple[str, ...]]] = {}
 AVRO: Final = "AVRO"
@@ -146,7 +149,8 @@ class Registry:
                 continue
             if len(found) >= REFERENCES_MAX:
                 raise RegistryError(f"a schema of {self._url} refers to more than {REFERENCES_MAX} others")
-            inner = self._ask(f"/subjects/{urllib.parse.quote(key[0], safe='')}/versions/{key[1]}{self._form}")
+            more = f"{self._form}&{_DELETED}" if self._form else f"?{_DELETED}"
+            inner = self._ask(f"/subjects/{urllib.parse.quote(key[0], safe='')}/versions/{key[1]}{more}")
             self._add_references(inner, found)
             found.setdefault(key, self._text(str(reference.get("name")), inner))
 
@@ -174,6 +178,9 @@ class Registry:
         except urllib.error.HTTPError as error:
             with error, contextlib.suppress(OSError, http.client.HTTPException):  # the status says enough
                 said = error.read(4096).decode(errors="replace")
+            if error.code == NOT_FOUND and not _is_of_registry(said):
+                text = f"schema registry {self._url}{path}: {error.code}, which is no registry's answer: {said}"
+                raise RegistryError(text, AWAY) from None
             raise RegistryError(f"schema registry {self._url}{path}: {error.code} {said}", error.code) from None
         except (ValueError, http.client.InvalidURL) as error:
             raise RegistryError(f"schema registry {self._url}{path} cannot be asked for: {error}", 400) from None
@@ -185,6 +192,15 @@ class Registry:
             return json.loads(content)
         except ValueError:
             raise RegistryError(f"schema registry {self._url}{path}: the answer is no JSON; is it a schema registry?", 400) from None
+
+
+def _is_of_registry(error: str) -> bool:
+    """Returns whether the text of an error is a registry's own: what is in front of one that is away may say 404, too."""
+    try:
+        found = json.loads(error)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and "error_code" in found
 
 
 def _has_port(parts: urllib.parse.SplitResult) -> bool:
