@@ -225,6 +225,37 @@ def test_a_checkpoint_whose_first_records_were_deleted_is_not_written_back(query
     assert query.files() == before
 
 
+@pytest.mark.parametrize("what", ["made again", "records deleted", "deleted"])
+def test_a_topic_that_lost_its_records_while_its_query_runs_gets_all_of_the_checkpoint_again(
+    query: Mirrored, what: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It got what had changed since, and no machine could go on from there."""
+    monkeypatch.setattr("ottla.spark.mirror.ORIGIN_AGE_S_MAX", 0.0)
+    query.run(0, 1, [b"0"], begin=0)
+    query.run(1, 2, [b"1"])
+    name = f"to-{query.options['topic']}-checkpoint"
+    if what == "records deleted":
+        with Admin(query.topics.bootstrap) as admin:
+            admin.alter_configs({Topic(name): {"cleanup.policy": "compact,delete"}})
+            found = admin.delete_records({TopicPartition(name, 0): -1})  # all
+            assert not isinstance(found[TopicPartition(name, 0)], KafkaError)
+            admin.alter_configs({Topic(name): {"cleanup.policy": "compact"}})
+    else:
+        query.topics.delete(name)
+        if what == "made again":
+            query.topics.create(1, name, **CONFIGS)
+    mirror = query.application._mirror
+    assert mirror is not None
+    sent_bytes = mirror.sent_bytes
+    query.run(2, 3, [b"2"])
+    query.run(3, 4, [b"3"])
+    assert mirror.sent_bytes - sent_bytes < 2 * sum(map(len, query.files().values())), "all of it once"
+    expected = {path: content for path, content in query.files().items() if path != "commits/3"}
+    shutil.rmtree(query.root)
+    assert query.prepare() == len(expected)
+    assert query.files() == expected
+
+
 def test_topics_that_are_not_compacted_and_foreign_directories_are_refused(query: Mirrored):
     other = Mirrored(query.topics, query.source, query.root, app="plain")
     query.topics.create(1, "plain-checkpoint")

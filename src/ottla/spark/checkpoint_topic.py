@@ -75,6 +75,15 @@ class CheckpointTopic:
         message_bytes_max = int(config_of(self._lookup, self.name, "max.message.bytes") or MESSAGE_BYTES_MAX)
         self.piece_bytes = max(1, min(PIECE_BYTES_MAX, message_bytes_max // 2))
 
+    def origin(self) -> tuple[bytes, int]:
+        """Returns which topic it is, and where its log starts: what changes when records are deleted, or the topic is made again.
+
+        Compaction changes neither. No id, and -1, where there is no topic.
+        """
+        if not self.exists():
+            return b"", -1
+        return self._lookup.link.cluster.topics[self.name].topic_id, self._lookup.earliest([self.partition])[self.partition]
+
     def files(self) -> dict[str, MirroredFile]:
         """Returns the topic's files by path."""
         newest: dict[str, Piece] = {}

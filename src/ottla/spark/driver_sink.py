@@ -155,6 +155,8 @@ class Application:
                 answer = problem = None
                 try:
                     if asked is Step.COLLECT:
+                        if self._mirror is not None:
+                            self._mirror.renew()  # here no transaction waits for the answer
                         rows = collect()
                         letters = list(dead_letters())
                         answer = noticed()

@@ -4,12 +4,14 @@ Spark goes on writing and deleting meanwhile: its maintenance uploads snapshots 
 directory is listed before those below it, so that the SST files of each zip that was seen have been seen, too. Where a file vanishes before
 it is read, or a zip after its SST files were, the listing is made again. Hidden files are Spark's temporary ones, and checksums.
 
-What is known of the topic counts until a batch fails; then it is read again, as the batch's marker is.
+What is known of the topic counts until a batch fails; then it is read again, as the batch's marker is. So it is when someone else has
+deleted records of it, or made it again, which is asked for once in a minute: it would lack for ever what has not changed since.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -19,6 +21,7 @@ from ottla.spark.mirror_plan import Plan, is_snapshot, planned
 from ottla.types import Headers
 
 TRIES_MAX: Final = 20
+ORIGIN_AGE_S_MAX: Final = 60.0
 
 Stamp = tuple[int, int, int]  # size, time and inode: Spark replaces files, and does not write into them
 Send = Callable[[bytes, bytes | None, Headers], None]
@@ -32,12 +35,23 @@ class Mirror:
         self._known: dict[str, MirroredFile] = {}
         self._stamps: dict[str, Stamp] = {}
         self._written: tuple[dict[str, MirroredFile], dict[str, Stamp]] | None = None
+        self._origin: tuple[bytes, int] = b"", -1
+        self._asked_s = 0.0  # for the origin
         self.sent_bytes = 0  # in all
 
     def load(self) -> None:
         """Creates the topic, if it is missing, and reads what it has."""
         self.topic.ensure()
+        self._origin, self._asked_s = self.topic.origin(), time.monotonic()
         self._known, self._stamps, self._written = self.topic.files(), {}, None
+
+    def renew(self) -> None:
+        """Loads again what has lost records since, as another topic of its name has. Asks no more than once in ``ORIGIN_AGE_S_MAX``."""
+        if time.monotonic() - self._asked_s < ORIGIN_AGE_S_MAX:
+            return
+        self._asked_s = time.monotonic()
+        if self.topic.origin() != self._origin:
+            self.load()
 
     def write(self, root: Path, number: int, send: Send) -> None:
         """Sends records until the topic has a checkpoint with which batch ``number`` can run again. It counts after ``settle``."""
