@@ -256,6 +256,19 @@ def test_a_topic_that_lost_its_records_while_its_query_runs_gets_all_of_the_chec
     assert query.files() == expected
 
 
+def test_rows_of_several_topics_from_a_source_that_has_none_yet_have_their_marker_for_the_checkpoints_topic(topics: Topics, tmp_path: Path):
+    """A pattern that no topic matches when its query starts."""
+    target = topics.create()
+    query = Mirrored(topics, "none", tmp_path / "checkpoint", app="routed")
+    assert query.run(0, 0, [], begin=0, topic=[]) == 0
+    assert {str(partition): place.offset for partition, place in query.committed().items()} == {"routed-checkpoint-0": 1}
+    query.source = topics.create()
+    assert query.restart().run(1, 2, [b"0", b"1"], topic=[target, target]) == 2
+    assert query.restart().run(1, 2, [b"0", b"1"], topic=[target, target]) is None
+    assert query.run(2, 3, [b"2"], topic=[target]) == 1
+    assert values_of(topics, target) == [b"0", b"1", b"2"]
+
+
 def test_topics_that_are_not_compacted_and_foreign_directories_are_refused(query: Mirrored):
     other = Mirrored(query.topics, query.source, query.root, app="plain")
     query.topics.create(1, "plain-checkpoint")

@@ -278,7 +278,7 @@ def test_a_batch_of_no_topic_has_its_marker_for_the_topic_that_it_goes_to(topics
     assert query.run(1, 9, [b"1"]) == 1
     assert query.restart().run(1, 9, [b"1"]) is None
     assert {str(partition): place.offset for partition, place in query.committed().items()} == {f"{target}-0": 2}
-    with pytest.raises(KafkaError, match="there is neither"):
+    with pytest.raises(KafkaError, match="there is none of them"):
         Query(topics, "elsewhere", app="nowhere").run(0, 5, [b"0"], begin=0, topic=[target])
 
 

@@ -140,7 +140,8 @@ class Application:
     ) -> int | None:
         begin = begin_of(planned.sources) if number == 0 else None
         read_to = ends_of(planned.sources)
-        ends = self._link.run(self._transactor.places(read_to, topic=self._topic, number=number))
+        kept = None if self._mirror is None else self._mirror.topic.partition
+        ends = self._link.run(self._transactor.places(read_to, topic=self._topic, number=number, kept=kept))
         is_mirrored, is_partial, now_ms = self._mirror is not None, read_to != ends, time.time_ns() // 1_000_000
         batch = Batch(planned.query, number, hash_of(planned.sources), begin, ends, is_mirrored, is_partial, now_ms)
         asking = self._machine.deliver(batch)

@@ -108,11 +108,12 @@ class Transactor:
             await self._cluster.pause(attempt, deadline_ms, problem)
             attempt += 1
 
-    async def places(self, ends: Offsets, *, topic: str | None, number: int) -> Offsets:
+    async def places(self, ends: Offsets, *, topic: str | None, number: int, kept: TopicPartition | None = None) -> Offsets:
         """Returns what the group commits: the ends of the partitions that the cluster has. Where a batch has none, its number, for its
-        topic.
+        topic, or for the partition where its checkpoint is ``kept``.
 
-        A source may be of another cluster, or of no topic at all; the marker needs an offset to be in.
+        A source may be of another cluster, of no topic at all, or of a pattern that no topic matches yet; the marker needs an offset to be
+        in.
         """
         unknown = {partition.topic for partition in ends if not self._has(partition)}
         if unknown:
@@ -121,7 +122,10 @@ class Transactor:
         if found:
             return found
         if topic is None:
-            raise invalid("exactly once keeps its marker in the offsets of a source of topics, or for the option topic; there is neither")
+            if kept is not None:
+                return {kept: number + 1}
+            text = "exactly once keeps its marker in the offsets of a source of topics, or for the option topic, or with checkpoint=topic"
+            raise invalid(f"{text}; there is none of them")
         await partition_counts(self._cluster, [topic], is_new=False)
         return {TopicPartition(topic, 0): number + 1}
 
