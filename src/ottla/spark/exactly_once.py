@@ -201,7 +201,8 @@ def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
         offsets = json.dumps(as_json(committed.offsets))
         if batch.is_mirrored:
             follow = RESTORE
-        follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
+        if not committed.marker.is_partial:  # else no start can be told from it
+            follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
         if committed.marker.query != batch.query and app.startswith(DEFAULT_APP):
             follow = f"Where that is another query that writes the same topic, give each a name of its own: app=NAME. {follow}"
     text = f"application {app!r}: batch {batch.number} of query {batch.query} may not be written, and {last}: {why}. "
