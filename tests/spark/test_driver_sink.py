@@ -258,8 +258,9 @@ def test_a_new_checkpoint_reads_partitions_that_came_after_the_last_one_from_the
     with pytest.raises(StopError, match="does not begin where that one ended"):
         deliver("leaves one out", {"0": 2, "1": 3}, {"0": 2, "1": 1})
     assert deliver("next", {"0": 2, "1": 3, "2": 7}, {"0": 2, "1": 0, "2": 0}) == 1
-    with pytest.raises(StopError, match="does not begin where that one ended. To write from the start"):  # its group lacks a partition
+    with pytest.raises(StopError, match="does not begin where that one ended") as stopped:  # the group lacks a partition that was read
         deliver("after a part", {"0": 2, "1": 3, "2": 7}, {"0": 2, "1": 3, "2": 0})
+    assert "startingOffsets" not in str(stopped.value)
     assert values_of(topics, target) == [b"0", b"1", b"2"]
 
 
