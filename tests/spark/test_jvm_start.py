@@ -61,6 +61,16 @@ def test_the_jvm_ignores_sigterm_and_its_driver_does_not(tmp_path: Path):
     assert module.Popen is before
 
 
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionRefusedError(111, "Connection refused"), type("Py4JNetworkError", (Exception,), {})("Answer from Java side is empty")],
+)
+def test_a_jvm_that_ends_while_spark_starts_is_named(tmp_path: Path, error: Exception):
+    """It was "[Errno 111] Connection refused"."""
+    with pytest.raises(SparkStartError, match=r"^Spark's JVM has ended while Spark started.*; .*spark\.log may say why$"):
+        start(tmp_path / "spark.log", "", error)
+
+
 def test_a_reason_is_what_was_said_last_and_javas_of_a_call():
     assert last_lines("Picked up JAVA_TOOL_OPTIONS: -X\n\n") == "it said nothing"
     assert last_lines("a\nb\nc\nd.\n\tat e\n") == "b; c; d"

@@ -47,6 +47,9 @@ def owned_by_driver(log_file: Path) -> Iterator[None]:
         with _stderr_to(log_file), _ignoring_sigterm():
             yield
     except Exception as error:
+        if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
+            ended = "Spark's JVM has ended while Spark started, as when it is killed for its memory"
+            raise SparkStartError(f"{ended}; {log_file} may say why") from None
         if type(error).__module__.partition(".")[0] not in ("py4j", "pyspark"):
             raise
         if EXITED in str(error):
