@@ -61,10 +61,11 @@ def test_the_jvm_ignores_sigterm_and_its_driver_does_not(tmp_path: Path):
     assert module.Popen is before
 
 
-@pytest.mark.parametrize(
-    "error",
-    [ConnectionRefusedError(111, "Connection refused"), type("Py4JNetworkError", (Exception,), {})("Answer from Java side is empty")],
-)
+class Py4JNetworkError(Exception):
+    """Of this name py4j has one, too."""
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("Answer from Java side is empty")])
 def test_a_jvm_that_ends_while_spark_starts_is_named(tmp_path: Path, error: Exception):
     """It was "[Errno 111] Connection refused"."""
     with pytest.raises(SparkStartError, match=r"^Spark's JVM has ended while Spark started.*; .*spark\.log may say why$"):
