@@ -59,7 +59,7 @@ class Batch:
     begin: Offsets | None  # of a query's first batch: where it says that it started, if it does
     end: Offsets  # what the group commits; it has one partition at least, for the marker
     is_mirrored: bool = False  # the checkpoint is in a topic, too
-    is_partial: bool = False  # the sources have more partitions than the group can commit: those of another cluster
+    is_partial: bool = False  # the sources have more partitions than the group can commit, as of another cluster
     now_ms: int | None = None  # when it is about to be written
 
 
@@ -180,7 +180,7 @@ def is_written(app: str, batch: Batch, committed: Committed) -> bool:
 
 
 def _follows(begin: Offsets, committed: Committed) -> bool:
-    """Returns whether a query that begins there goes on where another one ended, which had all partitions that its topics had then.
+    """Returns whether a query that starts there goes on where another one ended, which had all partitions that its topics had then.
 
     A partition that was added since is read from its first record, as the other query would have read it.
     """
@@ -201,7 +201,7 @@ def _why(app: str, batch: Batch, committed: Committed, why: str) -> str:
         offsets = json.dumps(as_json(committed.offsets))
         if batch.is_mirrored:
             follow = RESTORE
-        if not committed.marker.is_partial:  # else no start can be told from it
+        if not committed.marker.is_partial:  # else they are no start
             follow += f"To go on after it, without the query's state, start with a new checkpoint and startingOffsets='{offsets}'. "
         if committed.marker.query != batch.query and app.startswith(DEFAULT_APP):
             follow = f"Where that is another query that writes the same topic, give each a name of its own: app=NAME. {follow}"

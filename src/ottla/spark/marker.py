@@ -48,7 +48,7 @@ class Marker:
     serial: int  # one more with each batch of the application
     time_ms: int | None = field(default=None, compare=False)  # when the batch was about to be written; for people
     noticed: Noticed = field(default_factory=Noticed, compare=False)  # in all batches of the query so far
-    is_partial: bool = field(default=False, compare=False)  # its offsets are not those of all partitions that were read
+    is_partial: bool = field(default=False, compare=False)  # it lacks offsets of partitions that were read
 
     def text(self) -> str:
         """Returns the text that offsets carry; 4096 bytes at most."""

@@ -46,7 +46,7 @@ class Mirror:
         self._known, self._stamps, self._written = self.topic.files(), {}, None
 
     def renew(self) -> None:
-        """Loads again what has lost records since, as another topic of its name has. Asks no more than once in ``ORIGIN_AGE_S_MAX``."""
+        """Loads again what has lost records since, as another topic of its name has. Asks at most once in ``ORIGIN_AGE_S_MAX``."""
         if time.monotonic() - self._asked_s < ORIGIN_AGE_S_MAX:
             return
         self._asked_s = time.monotonic()
