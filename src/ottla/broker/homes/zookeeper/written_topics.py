@@ -67,11 +67,15 @@ class WrittenTopics:
     async def take(self, reign: Reign, path: str) -> None:
         """Makes what the topic's znode assigns, as far as it is not made yet; logs what cannot be made."""
         name = path.rpartition("/")[2]
-        config_path = f"{znodes.CONFIG}/topics/{name}"
-        found = await settled(reign, self._controller, path)
-        config = await settled(reign, self._controller, config_path)  # last: a notice of it is passed over until the topic is made
-        if config is None or found is None or found[1] is None:
-            return
+        config_path, known = f"{znodes.CONFIG}/topics/{name}", reign.writer.known
+        while True:
+            found = await settled(reign, self._controller, path)
+            change_count = known.change_counts.get(path)
+            config = await settled(reign, self._controller, config_path)  # last: a notice of it is passed over until the topic is made
+            if config is None or found is None or found[1] is None:
+                return
+            if known.change_counts.get(path) == change_count:
+                break
         draft = self._controller.replica.draft  # nothing is awaited from here on
         try:
             topic = TopicZnode.decode(found[0], name)
@@ -82,7 +86,6 @@ class WrittenTopics:
             if problem is not None:
                 log.error("topic_znode_refused", path=path, reason=problem)
                 return
-            known = reign.writer.known
             records = [] if name in draft.topics else self._new_topic(topic, name, draft)
             if records:
                 with_topic = replay(draft, records)
