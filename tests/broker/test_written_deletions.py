@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tests.broker.test_zookeeper_home import TOPIC, Service, on_service
 from tests.broker.test_zookeeper_security import Replica
@@ -13,6 +14,7 @@ from ottla.broker.homes.zookeeper.written_deletions import WrittenDeletions
 from ottla.broker.homes.zookeeper.written_topics import WrittenTopics
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Recorded
+from ottla.coordination import Session, Watch
 from ottla.metadata import znodes
 from ottla.metadata.image import ClusterImage
 
@@ -57,3 +59,47 @@ async def test_a_topic_that_is_made_again_stays_when_the_connection_is_lost_and_
     await deletions.complete(reign, found)
     assert "t" in controller.replica.draft.topics
     carrying.cancel()
+
+
+class Slow:
+    """A controller's session. What it reads of marks is old: its own deletion is complete meanwhile, and the topic is made again."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.is_read = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        names = await self._session.children(path, watch)
+        if path == znodes.DELETE_TOPICS and names:
+            self.is_read.set()
+            await self.goes_on.wait()
+        return names
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+@on_service
+async def test_a_topic_that_is_made_again_is_not_deleted_for_the_mark_of_its_earlier_deletion(service: Service) -> None:
+    """The controller leaves marks itself while it deletes topics in several requests."""
+    tool = await service.session("tool")
+    slow: Any = Slow(await service.session("a"))
+    reign = await service.reign(slow, 1)
+    controller: Any = Deciding(reign)
+    deletions = WrittenDeletions(BrokerConfig({}), controller, WrittenTopics(service.world, controller, 10))
+    tasks = [asyncio.ensure_future(work) for work in (reign.carry_out(), deletions.follow(reign))]
+    await tool.create(f"{znodes.DELETE_TOPICS}/t")
+    await slow.is_read.wait()
+    await tool.delete(f"{znodes.DELETE_TOPICS}/t")
+    reign.append(TOPIC)
+    await controller.replica.committed(controller.replica.draft.end_offset)
+    slow.goes_on.set()
+    await asyncio.sleep(1)
+    assert "t" in controller.replica.draft.topics
+    await tool.create(f"{znodes.DELETE_TOPICS}/t")
+    await asyncio.sleep(1)
+    assert "t" not in controller.replica.draft.topics
+    for task in tasks:
+        assert not task.done(), task
+        task.cancel()

@@ -201,6 +201,7 @@ class ZnodeWriter:
         self._known.count(config)
         self._known.kept.pop(config, None)
         self._known.count(znodes.topic_path(topic.name))
+        self._known.count(mark)
         last = (*self._drop(znodes.partitions_path(topic.name)), *self._drop(znodes.topic_path(topic.name)), *self._drop(config))
         return [*units, [*last, *self._drop(mark)]]
 

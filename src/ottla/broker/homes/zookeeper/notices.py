@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.broker.homes.zookeeper.tree import children
 from ottla.controller.decided import Recorded
 from ottla.controller.elections import ElectionType, elect_leader
 from ottla.coordination import NoNodeError
@@ -47,7 +48,7 @@ class Notices:
         made_ms: dict[str, int] = {}
         while True:
             changed = asyncio.Event()
-            names = await reign.session.children(znodes.CONFIG_CHANGES, changed.set)
+            names = await children(reign.session, znodes.CONFIG_CHANGES, changed.set)
             for name in names:
                 path = f"{znodes.CONFIG_CHANGES}/{name}"
                 if name not in made_ms:

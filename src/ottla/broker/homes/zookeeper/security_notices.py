@@ -15,7 +15,8 @@ from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.homes.zookeeper.due import Due
 from ottla.broker.homes.zookeeper.notices import KEPT_MS, report_problems, settled
 from ottla.broker.homes.zookeeper.reign import Reign
-from ottla.coordination import NoNodeError, Session, Watch
+from ottla.broker.homes.zookeeper.tree import children
+from ottla.coordination import NoNodeError
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.metadata import security_znodes
@@ -61,7 +62,7 @@ class SecurityNotices:
             due.wakes.clear()
             if due.lists:
                 due.lists = False
-                names = await _children(reign.session, changes, due.listed)
+                names = await children(reign.session, changes, due.listed)
                 made_ms = {name: made_ms[name] for name in names if name in made_ms}
                 for some in self._slices([name for name in names if name not in made_ms]):
                     found = await asyncio.gather(*(self._read(reign, f"{changes}/{name}", subject_of, due) for name in some))
@@ -117,13 +118,3 @@ def _records(path: str, data: bytes, known: Known, image: ClusterImage) -> list[
 
 def _of_acls(data: bytes, path: str) -> str:
     return security_znodes.acl_path(security_znodes.decode_acl_change(data, path))
-
-
-async def _children(session: Session, path: str, watch: Watch) -> list[str]:
-    """Returns the children; none while there is no such znode; the watch is called when there is one."""
-    while True:
-        try:
-            return await session.children(path, watch)
-        except NoNodeError:
-            if await session.exists(path, watch) is None:
-                return []

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.broker.controller.active_controller import ActiveController
+from ottla.broker.homes.zookeeper.notices import settled
 from ottla.broker.homes.zookeeper.reign import Reign
-from ottla.broker.homes.zookeeper.tree import delete_below
+from ottla.broker.homes.zookeeper.tree import children, delete_below
+from ottla.broker.homes.zookeeper.waiting import despite_lost_connections
 from ottla.broker.homes.zookeeper.written_topics import WrittenTopics
 from ottla.config import BrokerConfig
 from ottla.controller.decided import Recorded
@@ -37,25 +39,25 @@ class WrittenDeletions:
 
     async def follow(self, reign: Reign) -> None:
         """Deletes topics whose names are below ``/admin/delete_topics``."""
-        replica = self._controller.replica
         while True:
             changed = asyncio.Event()
-            if await reign.session.children(znodes.DELETE_TOPICS, changed.set):
-                await replica.committed(replica.draft.end_offset)  # the marks of our own deletions go
-            names = await reign.session.children(znodes.DELETE_TOPICS)
-            for name in names:
+            for name in await children(reign.session, znodes.DELETE_TOPICS, changed.set):
                 if f"{znodes.DELETE_TOPICS}/{name}" not in reign.writer.known.versions:
                     await self._delete(reign, name)
             await changed.wait()
 
     async def _delete(self, reign: Reign, name: str) -> None:
         mark, path = f"{znodes.DELETE_TOPICS}/{name}", znodes.topic_path(name)
+        if not await self._is_wanted(reign, mark):
+            return
         if not self._is_enabled:
             log.warning("request_refused", reason=f"topic {name} stays: delete.topic.enable is false on the controller's broker")
             await reign.delete(mark)
             return
         if name not in self._controller.replica.draft.topics:
             await self._topics.take(reign, path)
+            if not await self._is_wanted(reign, mark):
+                return
         if name in self._controller.replica.draft.topics:
             reign.writer.known.versions[mark] = -1  # it goes with the topic
             await self._decide([partial(removed, name=name)])
@@ -64,6 +66,11 @@ class WrittenDeletions:
         await reign.delete(path)
         reign.writer.known.note(path, None)
         await reign.delete(mark)
+
+    async def _is_wanted(self, reign: Reign, mark: str) -> bool:
+        """Returns whether the mark is there when this controller's own deletions, which leave none, are complete."""
+        found = await settled(reign, self._controller, mark)
+        return found is not None and found[1] is not None
 
     async def complete(self, reign: Reign, found: Cluster) -> None:
         """Completes deletions that were asked for, or started, before this controller was elected: once, through lost connections, too."""
@@ -74,8 +81,8 @@ class WrittenDeletions:
         for name in deleting:
             mark = f"{znodes.DELETE_TOPICS}/{name}"
             if mark in reign.writer.known.versions:  # of a topic that is not there, or stays
-                del reign.writer.known.versions[mark]
-                await reign.delete(mark)
+                await despite_lost_connections(partial(reign.delete, mark))
+                reign.writer.known.note(mark, None)
 
     async def _decide(self, decisions: list[Callable[[ClusterImage], Recorded]]) -> None:
         for result in await self._controller.decide(decisions, is_followed=False):
