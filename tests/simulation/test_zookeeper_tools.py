@@ -347,7 +347,7 @@ def test_what_no_topic_and_no_broker_can_have_ends_nobody() -> None:
     beside_a_tool(test, allowed=frozenset({"topic_znode_unreadable", "znode_not_understood"}))
 
 
-@pytest.mark.parametrize("damage", [None, b"x", b""])
+@pytest.mark.parametrize("damage", [None, b"x", b"", b"99999999999", b"-7"])
 def test_the_controllers_epoch_is_deleted_or_damaged_and_made_again(damage: bytes | None) -> None:
     """Epochs go on: no controller has one that an earlier one had. Before, there was no controller any more, or no broker."""
 
@@ -361,3 +361,108 @@ def test_the_controllers_epoch_is_deleted_or_damaged_and_made_again(damage: byte
         assert cluster.partitions("t")[0].leader == 1
 
     beside_a_tool(test, allowed=frozenset({"controller_epoch_unreadable"}))
+
+
+def test_a_topic_that_is_too_large_keeps_no_controller_from_being_elected() -> None:
+    """Before, it ended the broker of each controller that was elected. The topic gets no id, for that would take its partitions."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        large = assignment(*[(1,)] * 6000)
+        await cluster.do(Create(PATH, large), Delete(znodes.CONTROLLER))
+        await cluster.do(Create(znodes.topic_path("next"), assignment((1, 2))))
+        assert cluster.partitions("next")[0].leader == 1
+        assert cluster.tree[PATH] == large
+        await cluster.do(Create(f"{znodes.DELETE_TOPICS}/t"))
+        assert PATH not in cluster.tree
+        assert cluster.epoch == 2
+
+    beside_a_tool(test, allowed=frozenset({"topic_znode_refused"}))
+
+
+@pytest.mark.parametrize("path", [znodes.DELETE_TOPICS, znodes.CONFIG_CHANGES])
+def test_a_znode_that_holds_requests_is_deleted_and_made_again(path: str) -> None:
+    """Before, that ended the broker of one controller after the other."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        for name in [name for name in cluster.tree if name.startswith(f"{path}/")]:
+            await cluster.do(Delete(name))
+        await cluster.do(Delete(path))
+        await cluster.elect()
+        await cluster.do(Create(path), Create(PATH, assignment((1, 2))))
+        await cluster.configure("topics/t", znodes.encode_config({"retention.ms": "5000"}))
+        assert cluster.image.configs == {(RESOURCE_TOPIC, "t"): {"retention.ms": "5000"}}
+        if path == znodes.DELETE_TOPICS:
+            await cluster.do(Create(f"{path}/t"))
+            assert "t" not in cluster.image.topics
+        assert cluster.epoch == 2
+
+    beside_a_tool(test)
+
+
+def test_the_controllers_znode_is_damaged() -> None:
+    """The others follow the controller on, and one that starts waits for another one. Before, each of their brokers ended."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Set(znodes.CONTROLLER, b"{", -1))
+        await cluster.do(Create(PATH, assignment((1, 2))))
+        assert cluster.partitions("t")[0].leader == 1
+        await cluster.elect()
+        assert len(cluster.partitions("t")[0].isr) == 2
+
+    beside_a_tool(test, allowed=frozenset({"controller_unreadable"}))
+
+
+def test_a_topic_whose_configuration_cannot_be_read_is_made_without_one() -> None:
+    """As at an election, and by Kafka; what has no effect is logged at once."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create("/config/topics/t", b"{"), Create(PATH, assignment((1, 2))))
+        await cluster.do(
+            Create("/config/topics/next", znodes.encode_config({"retention.ms": "a week"})),
+            Create(znodes.topic_path("next"), assignment((1, 2))),
+        )
+        assert len(cluster.partitions("t")) == len(cluster.partitions("next")) == 1
+        assert not cluster.image.configs
+        assert cluster.epoch == 1
+
+    beside_a_tool(test, allowed=frozenset({"znode_not_understood"}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"version":5,"endpoints":["PLAINTEXT://h:99999"]}',
+        b'{"version":5,"endpoints":["PLAINTEXT://h:-1"]}',
+        b'{"version":5,"endpoints":["PLAINTEXT://h:1"],"rack":5}',
+        b'{"version":5,"endpoints":["PLAINTEXT://h:1"],"features":{"a":{"min_version":1,"max_version":99999}}}',
+        b'{"version":1,"host":null,"port":5}',
+    ],
+)
+def test_a_brokers_znode_that_no_record_can_have_registers_no_broker(data: bytes) -> None:
+    """Before, it ended the broker of one controller after the other."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(f"{znodes.BROKER_IDS}/7", data))
+        await cluster.do(Create(PATH, assignment((1, 2))))
+        assert cluster.partitions("t")[0].leader == 1
+        assert sorted(cluster.image.brokers) == [1, 2, 3]
+        assert cluster.epoch == 1
+
+    beside_a_tool(test, allowed=frozenset({"broker_znode_unreadable"}))
+
+
+def test_a_topic_with_a_deep_tree_of_others_below_it_is_deleted() -> None:
+    """Before, one of more levels than calls can be nested ended the controller's broker."""
+
+    async def test(cluster: ToolAtWork) -> None:
+        await cluster.do(Create(PATH, assignment((1, 2))))
+        path = PATH
+        for _ in range(1200):
+            path += "/d"
+            await cluster.tool.create(path)
+        await cluster.do(Create(f"{znodes.DELETE_TOPICS}/t"))
+        await asyncio.sleep(60)
+        assert not [path for path in cluster.tree if path.startswith((PATH, f"{znodes.DELETE_TOPICS}/"))]
+        assert cluster.epoch == 1
+
+    beside_a_tool(test)

@@ -46,6 +46,9 @@ PERSISTENT: Final = (
 DEFAULT_ENTITY: Final = "<default>"
 NUMBER_MAX: Final = (1 << 31) - 1
 """The highest id of a broker, index of a partition, or epoch."""
+PORT_MAX: Final = (1 << 16) - 1
+LEVEL_MAX: Final = (1 << 15) - 1
+"""The highest level of a feature."""
 NO_CONTROLLER_EPOCH: Final = 0
 """Before the first election."""
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -238,14 +241,27 @@ class BrokerZnode:
         with Reading(broker_path(broker_id)):
             protocols = found.get("listener_security_protocol_map", {})
             if found["version"] == 1:
+                if not isinstance(found["host"], str):
+                    raise ValueError("the host is no text")
                 ends = [EndpointImage("PLAINTEXT", found["host"], int(found["port"]))]
             else:
                 ends = [_endpoint(text, protocols) for text in found["endpoints"]]
             features = {
                 name: (int(levels["min_version"]), int(levels["max_version"])) for name, levels in (found.get("features") or {}).items()
             }
-            return cls(ends, found.get("rack"), int(found.get("timestamp") or 0), features)
+            znode = cls(ends, found.get("rack"), int(found.get("timestamp") or 0), features)
+            znode._check()
+            return znode
         raise AssertionError("it returns or raises")
+
+    def _check(self) -> None:
+        """Raises ValueError for what no record of a broker can have."""
+        if not all(0 <= end.port <= PORT_MAX for end in self.endpoints):
+            raise ValueError("a port is out of its range")
+        if not isinstance(self.rack, str | None):
+            raise ValueError("the rack is no text")
+        if not all(0 <= level <= LEVEL_MAX for levels in self.features.values() for level in levels):
+            raise ValueError("a level of a feature is out of its range")
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> EndpointImage:
@@ -274,7 +290,10 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 def decode_controller_epoch(data: bytes) -> int:
     with Reading(CONTROLLER_EPOCH):
-        return int(data)
+        epoch = int(data)
+        if not 0 <= epoch < NUMBER_MAX:
+            raise ValueError(f"{epoch} is no epoch that another one can follow")
+        return epoch
     raise AssertionError("it returns or raises")
 
 

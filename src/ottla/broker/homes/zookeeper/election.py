@@ -24,6 +24,7 @@ from ottla.coordination import (
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
 from ottla.metadata import znodes
+from ottla.types import NO_LEADER
 
 log = get_logger(__name__)
 
@@ -57,6 +58,18 @@ async def elect(
     except MultiFailedError:
         return None
     return Elected(epoch, version + 1)
+
+
+async def find_controller(session: Session) -> int:
+    """Returns the node whose znode ``/controller`` is; NO_LEADER where there is none, or nobody can read it, which is logged."""
+    try:
+        data, _ = await session.get(znodes.CONTROLLER)
+        return znodes.decode_controller(data)
+    except NoNodeError:
+        return NO_LEADER
+    except DecodeError as error:
+        log.error("controller_unreadable", reason=error.message)
+        return NO_LEADER
 
 
 async def find_epoch(session: Session, known_epoch: int, acl_of: AclOf) -> Elected | None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.broker.homes.zookeeper.brokers import Registered, read_brokers
 from ottla.broker.homes.zookeeper.controller_following import Following
-from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect, find_epoch
+from ottla.broker.homes.zookeeper.election import depose, depose_dead, elect, find_controller, find_epoch
 from ottla.broker.homes.zookeeper.loading import Loader, cluster_id, make_persistent, security_paths
 from ottla.broker.homes.zookeeper.notices import report_problems
 from ottla.broker.homes.zookeeper.registration import Registration
@@ -25,13 +25,13 @@ from ottla.broker.homes.zookeeper.served_log import EPOCH_SPAN, ServedLog
 from ottla.broker.homes.zookeeper.serving import OnAnswer, Serving
 from ottla.broker.homes.zookeeper.settings import ZookeeperSettings
 from ottla.broker.homes.zookeeper.waiting import RETRY_SECONDS, despite_lost_connections, first_of, wait_for, while_controller
+from ottla.broker.homes.zookeeper.written_topics import make_unborn
 from ottla.broker.metadata.applied import AppliedImages, not_controller
 from ottla.broker.metadata.neighbours import MetadataFollower
 from ottla.broker.part import Part
 from ottla.broker.peers.peers import Address, Peers
 from ottla.config import BrokerConfig
 from ottla.consensus.calls import Request
-from ottla.controller.reconciliation import born
 from ottla.coordination import Access, MultiFailedError, NoNodeError, Session, SessionExpiredError
 from ottla.errors import DecodeError, ErrorCode, KafkaError, OttlaError
 from ottla.loggers import get_logger
@@ -251,13 +251,12 @@ class ZookeeperMetadata(Part):
                 await self._know(NO_LEADER, -1, None)
                 await self._try_to_rule(session)
                 continue
-            try:
-                data, _ = await session.get(znodes.CONTROLLER)
-            except NoNodeError:
+            leader_id = await find_controller(session)
+            if leader_id == NO_LEADER:  # an operator has damaged the znode, or it has just been deleted
+                await changed.wait()
                 continue
             if (found := await find_epoch(session, self._served.epoch, self._place.acl_of)) is None:
                 continue
-            epoch, leader_id = found.epoch, znodes.decode_controller(data)
             if leader_id == self._node_id:  # of an earlier session or process, an unknown outcome, or a reign that has ended
                 await depose(session, found.version)
                 continue
@@ -265,7 +264,7 @@ class ZookeeperMetadata(Part):
             if address is None:  # its broker is about to register
                 await wait_for(changed, RETRY_SECONDS)
                 continue
-            await self._know(leader_id, epoch, address)
+            await self._know(leader_id, found.epoch, address)
             await changed.wait()
 
     async def _address_of(self, session: Session, broker_id: int) -> Address | None:
@@ -369,9 +368,7 @@ class ZookeeperMetadata(Part):
         self._reign = reign
         found = self.found
         assert found is not None, "the znodes were read"
-        births = born(self.draft, found.unborn).records
-        if births:  # before anything else: an assignment that is written again has only partitions of the image
-            reign.append(births)
+        make_unborn(reign, self.draft, found)  # before anything else: an assignment that is written again has only those of the image
         address = await self._address_of(reign.session, self._node_id)
         await self._know(self._node_id, reign.epoch, address)
         self._follower.on_active(reign.epoch)

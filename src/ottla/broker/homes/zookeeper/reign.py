@@ -22,7 +22,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
 from ottla.messages.metadata_records import AccessControlEntryRecord, DelegationTokenRecord, PartitionRecord
 from ottla.metadata import znodes
-from ottla.metadata.image import ClusterImage
 from ottla.metadata.security_znodes import encode_token
 from ottla.metadata.znode_writer import ZnodeWriter, joined, sizes_with
 from ottla.ports import World
@@ -93,7 +92,7 @@ class Reign:
         draft = self._applied.draft
         if not is_known:
             self._writer.check(draft, records)
-            self._check_room(draft, records)
+            self.check_size(records)
         records = self._writer.named(records)
         removed = self._writer.removed(draft, records)
         end_offset = self._end_offset + len(records) + (2 if is_framed(records) else 0)
@@ -104,8 +103,9 @@ class Reign:
         self._wakes.set()
         return end_offset
 
-    def _check_room(self, draft: ClusterImage, records: Sequence[Stored]) -> None:
-        """Checks the sizes: a topic's assignment is one znode, and so are all ACLs of a resource, and a token."""
+    def check_size(self, records: Sequence[Stored]) -> None:
+        """KafkaError for what is too large for a znode: a topic's assignment is one, and so are all ACLs of a resource, and a token."""
+        draft = self._applied.draft
         added: dict[bytes, int] = {}
         for record in records:
             if isinstance(record, PartitionRecord):

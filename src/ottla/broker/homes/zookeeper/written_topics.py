@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from ottla.broker.controller.active_controller import ActiveController
 from ottla.broker.homes.zookeeper.due import Due
-from ottla.broker.homes.zookeeper.notices import settled
+from ottla.broker.homes.zookeeper.notices import report_problems, settled
 from ottla.broker.homes.zookeeper.reign import Reign
+from ottla.broker.homes.zookeeper.tree import children
 from ottla.controller.reconciliation import born
 from ottla.coordination import NoNodeError
 from ottla.errors import DecodeError, ErrorCode, KafkaError
@@ -21,8 +22,9 @@ from ottla.loggers import get_logger
 from ottla.messages.metadata_records import TopicRecord
 from ottla.metadata import znodes
 from ottla.metadata.image import ClusterImage
+from ottla.metadata.known_znodes import Known
 from ottla.metadata.replay import replay
-from ottla.metadata.znode_reader import config_records
+from ottla.metadata.znode_reader import Cluster, config_records
 from ottla.metadata.znodes import TopicZnode
 from ottla.ports import World
 from ottla.types import INTERNAL_TOPICS, topic_name_problem
@@ -46,7 +48,7 @@ class WrittenTopics:
             due.wakes.clear()
             if due.lists:
                 due.lists = False
-                for name in await reign.session.children(znodes.TOPICS, due.listed):
+                for name in await children(reign.session, znodes.TOPICS, due.listed):
                     if not due.is_watched(znodes.topic_path(name)):
                         due.add(znodes.topic_path(name))
             paths = due.take()
@@ -89,7 +91,7 @@ class WrittenTopics:
             records = [] if name in draft.topics else self._new_topic(topic, name, draft)
             if records:
                 with_topic = replay(draft, records)
-                records += config_records(config_path, config[0], known, with_topic, with_topic.topics) if config[0] else ()
+                records += _configured(config_path, config[0], known, with_topic)
             records += born(replay(draft, records), _in_order(name, added)).records
         except DecodeError as error:
             log.error("topic_znode_unreadable", path=path, reason=error.message)
@@ -115,6 +117,17 @@ class WrittenTopics:
         return [TopicRecord(name, topic_id)]
 
 
+def _configured(path: str, data: bytes, known: Known, image: ClusterImage) -> list[Stored]:
+    """Returns the records of the new topic's configuration; one that cannot be read counts as empty, as at an election."""
+    try:
+        records = config_records(path, data, known, image, image.topics) if data else []
+    except DecodeError as error:
+        known.problems.append(error.message)
+        records = []
+    report_problems(known)
+    return records
+
+
 def _is_known(image: ClusterImage, name: str, index: int) -> bool:
     return name in image.topics and index in image.topics[name].partitions
 
@@ -128,3 +141,20 @@ def _problem(image: ClusterImage, name: str) -> str | None:
     if name in INTERNAL_TOPICS and name in image.topics:
         return f"what is in {name} was placed by the number of its partitions"
     return topic_name_problem(name)
+
+
+def make_unborn(reign: Reign, image: ClusterImage, found: Cluster) -> None:
+    """Makes the partitions that have an assignment, and no state. A topic that is too large for ZooKeeper stays as it is, and is logged."""
+    by_topic: dict[str, list[Stored]] = {}
+    for partition in found.unborn:
+        by_topic.setdefault(partition[0], []).extend(born(image, [partition]).records)
+    for name, births in list(by_topic.items()):
+        try:
+            reign.check_size(births)
+        except KafkaError as error:
+            log.error("topic_znode_refused", path=znodes.topic_path(name), reason=error.message)
+            del by_topic[name]
+            found.unnamed = [unnamed for unnamed in found.unnamed if unnamed != name]  # or its znode would be written without them
+    births = [birth for of_topic in by_topic.values() for birth in of_topic]
+    if births:
+        reign.append(births)
