@@ -39,7 +39,6 @@ class Rebalances:
         self._fetcher = fetcher
         self._assign = assign
         self._joining: asyncio.Task[list[TopicPartition]] | None = None
-        self._is_committing = False  # what was handed out, before partitions are given up
         self.listener = RebalanceListener()
 
     async def run(self, subscription: Subscription, deadline_ms: int) -> bool:
@@ -52,7 +51,7 @@ class Rebalances:
 
     def _let_go(self) -> None:
         """Waits for no commit before a rebalance any longer."""
-        self._is_committing = self._fetcher.is_held = False
+        self._fetcher.is_held = False
 
     def abandon(self) -> None:
         """Ends the round that is under way, if there is one."""
@@ -95,6 +94,8 @@ class Rebalances:
             self._joining = None
             membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
             raise
+        if membership.generation_id < 0:  # it has ended since the join was answered
+            joined = []
         owned, is_lost = list(self._positions), membership.is_lost  # as it is after this join
         given_up = owned if is_lost else [partition for partition in owned if partition not in joined]
         gained = [partition for partition in joined if is_lost or partition not in owned]
@@ -115,9 +116,10 @@ class Rebalances:
 
     async def _committed(self, subscription: Subscription, deadline_ms: int) -> bool:
         """Does the automatic commit before partitions are given up. False when it outlasts the poll: no record is handed out meanwhile."""
-        if self._is_committing:
+        if self._fetcher.is_held:
             has_ended = await self._commits.ended_by(deadline_ms)
         else:
             has_ended = await self._commits.commit_by(deadline_ms)
-        self._is_committing = self._fetcher.is_held = not has_ended
-        return has_ended and not subscription.is_ended  # another task may have unsubscribed meanwhile
+        is_over = subscription.is_ended  # another task has unsubscribed meanwhile: what is assigned next may be by hand, without rounds
+        self._fetcher.is_held = not has_ended and not is_over
+        return has_ended and not is_over
