@@ -281,7 +281,7 @@ class Threshold:
         return None
 
     def _begin_apart(self, candidate: Candidate, context: RequestContext, request: SaslHandshakeRequest) -> None:
-        """Does it when the earlier answers have left since ``APART_MS``."""
+        """Answers the handshake once all earlier answers have left, ``APART_MS`` ago at least."""
         connection = candidate.connection
 
         def look(*, had_left: bool) -> None:
