@@ -94,14 +94,15 @@ class Rebalances:
             self._joining = None
             membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
             raise
-        if membership.generation_id < 0:  # it has ended since the join was answered
+        must_commit = not membership.is_lost and any(partition not in joined for partition in self._positions)
+        if must_commit and not await self._committed(subscription, deadline_ms):  # of what came since the round began
+            return False
+        if membership.generation_id < 0:  # it has ended since the join was answered, as the commit may have said
             joined = []
-        owned, is_lost = list(self._positions), membership.is_lost  # as it is after this join
+        owned, is_lost = list(self._positions), membership.is_lost
         given_up = owned if is_lost else [partition for partition in owned if partition not in joined]
         gained = [partition for partition in joined if is_lost or partition not in owned]
-        if given_up and not is_lost and not await self._committed(subscription, deadline_ms):  # of what came since the round began
-            return False
-        self._joining = None
+        self._joining, self._fetcher.is_held = None, False
         self._fetcher.meters.rebalances += 1
         try:
             await self.give_up(given_up)
