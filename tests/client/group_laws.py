@@ -38,8 +38,6 @@ class Group:
         self.owners: dict[TopicPartition, tuple[str, float]] = {}  # who, since when
         self.reached: dict[tuple[TopicPartition, int], int] = {}  # of the topic as it was made that time: what follows all that was read
         self.called_at = 0.0  # when a member was last told of partitions that it gets or gives up
-        self.lost: list[tuple[str, float]] = []  # members that were told so, and when
-        self.commit_count = 0
         self._committed: dict[TopicPartition, int] = {}
         self._tried: list[Tried] = []
         self._made_again: set[str] = set()  # topics: their commits and positions may be of the earlier topic, as they go by name
@@ -63,7 +61,6 @@ class Group:
                 f"{member} has committed {key}, which {owner} owns since {since}, at {now()}"
             )
             self._committed[key] = tried.offsets[key]
-            self.commit_count += 1
             for other in self._tried:
                 if other.member != member:
                     other.offsets.pop(key, None)  # in an earlier generation

@@ -215,7 +215,7 @@ class Member:
         self.in_callbacks += now() - began
 
     async def _lost(self, keys: list[TopicPartition]) -> None:
-        self.world.check(not self.should_be_in() or self.world.is_disturbed, f"{self.name} has lost {keys}")
+        self.world.check(not self.should_be_in(), f"{self.name} has lost {keys}")
         self.world.log(self.name, "has lost", sorted(keys))
         self._gone(keys)
 

@@ -21,18 +21,18 @@ from ottla.types import GROUP_METADATA_TOPIC, TopicPartition
 
 SEEDS: Final = int(os.environ.get("OTTLA_SEEDS", "0")) or 2
 SLOTS: Final = 3
-PHASES: Final = 2
+PHASES: Final = 2 if "OTTLA_SEEDS" in os.environ else 1  # a second one takes as long as another seed
 SETTLED: Final = CALM + SESSION + POLL_INTERVAL + 10
 AT_ONCE: Final = 6.0
 FOUND: Final = 14.0  # some 11 s
-PROTOCOLS: Final = ("range", "cooperative-sticky", "both", "consumer", "consumer", "mixed")
+PROTOCOLS: Final = ("cooperative-sticky", "mixed", "consumer", "range", "both", "consumer")  # by seed: the first two run in each check
 
 
 class World:
     def __init__(self, nodes: SimNodes, seed: int) -> None:
         self.nodes = nodes
         self.rng = nodes.simulation.random("group model")
-        self.protocol = self.rng.choice(PROTOCOLS)
+        self.protocol = PROTOCOLS[seed % len(PROTOCOLS)]
         self.group = Group("g")
         self.topics = Topics(nodes, self.rng, self.group)
         self.faults = Faults(nodes, self.rng, "nobody")
@@ -97,11 +97,11 @@ class World:
             for _ in range(3):
                 await asyncio.sleep(self.rng.uniform(1, 20))
                 await self._disturb(self.rng.choice([*KINDS, "hang", "cut", "pause", "pause", "grow", "remake"]))
-            self.is_calm = True
+            self.is_calm, self.disturbed_at = True, now()
             await self._settled(SETTLED, "after all faults")
             await asyncio.sleep(CALM + POLL_INTERVAL)
             await self._settled(AT_ONCE, "while all is well")
-            self.is_disturbed, self.disturbed_at = False, now()
+            self.is_disturbed = False
             for _ in range(2):
                 await self._meet(
                     self.rng.choice(
