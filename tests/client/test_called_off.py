@@ -80,7 +80,7 @@ def test_partitions_of_a_membership_that_ends_meanwhile_are_not_assigned() -> No
                 return None
             for partition in response.topics[0].partitions:
                 partition.error_code = ErrorCode.UNKNOWN_MEMBER_ID
-            return response  # type: ignore[no-any-return]
+            return response
 
         network.alter = alter
         second = consumer_of(broker.client("second"), group_id="g", **settings)
