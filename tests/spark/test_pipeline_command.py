@@ -150,6 +150,7 @@ def test_a_jvm_that_does_not_start_is_one_line_with_the_reason(topics: Topics, t
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(400)  # four JVMs, one after the other
 def test_a_change_of_the_state_is_refused_and_the_file_as_it_was_goes_on(own_broker: Callable[..., Topics], tmp_path: Path):
     """As docs/production.md has it. The command ends with 1 also where the JVM dies, so that a service manager starts it again."""
     topics = own_broker()
