@@ -368,7 +368,7 @@ class ZookeeperMetadata(Part):
         self._reign = reign
         found = self.found
         assert found is not None, "the znodes were read"
-        make_unborn(reign, self.draft, found)  # before anything else: an assignment that is written again has only those of the image
+        make_unborn(reign, self.draft, found)  # before anything else: an assignment that is written again has only what the image has
         address = await self._address_of(reign.session, self._node_id)
         await self._know(self._node_id, reign.epoch, address)
         self._follower.on_active(reign.epoch)
