@@ -61,7 +61,7 @@ async def elect(
 
 
 async def find_controller(session: Session) -> int:
-    """Returns the node whose znode ``/controller`` is; NO_LEADER where there is none, or nobody can read it, which is logged."""
+    """Returns the node whose znode ``/controller`` is; NO_LEADER where there is none, or it is unreadable, which is logged."""
     try:
         data, _ = await session.get(znodes.CONTROLLER)
         return znodes.decode_controller(data)
