@@ -104,7 +104,7 @@ class Reign:
         return end_offset
 
     def check_size(self, records: Sequence[Stored]) -> None:
-        """KafkaError for what is too large for a znode: a topic's assignment is one, and so are all ACLs of a resource, and a token."""
+        """Checks the sizes: a topic's assignment is one znode, and so are all ACLs of a resource, and a token. KafkaError for a too large one."""
         draft = self._applied.draft
         added: dict[bytes, int] = {}
         for record in records:
