@@ -104,7 +104,7 @@ class Reign:
         return end_offset
 
     def check_size(self, records: Sequence[Stored]) -> None:
-        """Checks the sizes: a topic's assignment is one znode, and so are all ACLs of a resource, and a token. KafkaError for a too large one."""
+        """Checks the sizes: a topic's assignment is one znode, and so are all ACLs of a resource, and a token."""
         draft = self._applied.draft
         added: dict[bytes, int] = {}
         for record in records:
