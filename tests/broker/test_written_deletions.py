@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.broker.principals import until
 from tests.broker.test_zookeeper_home import TOPIC, Service, on_service
 from tests.broker.test_zookeeper_security import Replica
 
@@ -42,7 +43,7 @@ async def test_a_topic_that_is_made_again_stays_when_the_connection_is_lost_and_
     first = await service.reign(session, 1)
     first.append(TOPIC)
     carrying = asyncio.ensure_future(first.carry_out())
-    await asyncio.sleep(1)
+    await Replica(first).committed(Replica(first).draft.end_offset)
     carrying.cancel()
     await session.create(f"{znodes.DELETE_TOPICS}/t")
     await session.delete(znodes.CONTROLLER)
@@ -95,11 +96,11 @@ async def test_a_topic_that_is_made_again_is_not_deleted_for_the_mark_of_its_ear
     reign.append(TOPIC)
     await controller.replica.committed(controller.replica.draft.end_offset)
     slow.goes_on.set()
-    await asyncio.sleep(1)
+    await tool.create(f"{znodes.DELETE_TOPICS}/next")  # of no topic: it goes when all before it has been looked at
+    await until(lambda: f"{znodes.DELETE_TOPICS}/next" not in service.tree)
     assert "t" in controller.replica.draft.topics
     await tool.create(f"{znodes.DELETE_TOPICS}/t")
-    await asyncio.sleep(1)
-    assert "t" not in controller.replica.draft.topics
+    await until(lambda: "t" not in controller.replica.draft.topics)
     for task in tasks:
         assert not task.done(), task
         task.cancel()

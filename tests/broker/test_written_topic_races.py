@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from tests.broker.principals import until
 from tests.broker.test_zookeeper_home import Service, on_service
 from tests.broker.test_zookeeper_security import Replica
 
@@ -14,6 +15,7 @@ from ottla.broker.homes.zookeeper.written_topics import WrittenTopics
 from ottla.coordination import Create, Session, Set, Stat, Watch
 from ottla.metadata import znodes
 from ottla.metadata.image import RESOURCE_TOPIC
+from ottla.metadata.known_znodes import Known
 from ottla.metadata.znodes import TopicZnode
 
 PATH = znodes.topic_path("t")
@@ -25,6 +27,7 @@ class Configuring:
 
     def __init__(self, session: Session, tool: Session) -> None:
         self._session = session
+        self.known = Known()
         self._tool = tool
         self._is_changed = False
 
@@ -33,7 +36,7 @@ class Configuring:
             self._is_changed = True
             notice = Create(znodes.CONFIG_CHANGE_PREFIX, znodes.encode_config_change("topics/t"), is_sequential=True)
             await self._tool.multi([Set(CONFIG_PATH, znodes.encode_config({"retention.ms": "6000"}), 0), notice])
-            await asyncio.sleep(1)  # the notice is taken
+            await until(lambda: self.known.versions.get(CONFIG_PATH) == 1)  # the notice is taken
         return await self._session.get(path, watch)
 
     def __getattr__(self, name: str) -> Any:
@@ -46,12 +49,14 @@ async def test_a_configuration_that_changes_while_its_topic_is_taken_is_in_force
     tool, session = await service.session("tool"), await service.session("a")
     slow: Any = Configuring(session, tool)
     reign = await service.reign(slow, 1)
+    slow.known = reign.writer.known
     controller: Any = SimpleNamespace(replica=Replica(reign))
     follows = (WrittenTopics(service.world, controller, 10).follow, Notices(service.world, controller).follow_configs)
     tasks = [asyncio.ensure_future(work) for work in (reign.carry_out(), *(follow(reign) for follow in follows))]
     await tool.create(CONFIG_PATH, znodes.encode_config({"retention.ms": "5000"}))
     await tool.create(PATH, TopicZnode(None, {0: (1,)}).encode())
-    await asyncio.sleep(3)
+    await until(lambda: "t" in controller.replica.draft.topics)
+    await controller.replica.committed(controller.replica.draft.end_offset)
     assert controller.replica.draft.configs == {(RESOURCE_TOPIC, "t"): {"retention.ms": "6000"}}
     for task in tasks:
         assert not task.done(), task

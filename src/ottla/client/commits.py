@@ -58,6 +58,7 @@ class Commits:
         self._has_ended = True  # neither is the consumer subscribed, nor are partitions assigned
         self._committed_ms = clock.monotonic_ms()
         self._under_way: asyncio.Task[None] | None = None  # an automatic commit that a poll has started; one at a time
+        self.was_cut_off = False  # the last one of these, by another commit
 
     async def commit(self, offsets: Committable | None, *, is_subscribed: bool) -> None:
         """Stores these offsets, or what is due, in the group. ILLEGAL_GENERATION for a subscribed consumer that is no
@@ -137,6 +138,7 @@ class Commits:
         Waits for it until the deadline at most, as ``ended_by``. A failure leaves it to the next owner.
         """
         await self.close()
+        self.was_cut_off = False
         task = self._under_way = background(self._commit_due(), name="ottla-commit")
         task.add_done_callback(self._on_end)
         return await self.ended_by(deadline_ms)
@@ -151,6 +153,7 @@ class Commits:
     async def close(self) -> None:
         """Ends the commit that is under way, if there is one: sent again later, it would take back what a newer one stores."""
         under_way, self._under_way = self._under_way, None
+        self.was_cut_off = self.was_cut_off or under_way is not None
         await end(under_way)
 
     def _on_end(self, task: asyncio.Task[None]) -> None:

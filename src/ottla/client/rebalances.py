@@ -117,10 +117,10 @@ class Rebalances:
 
     async def _committed(self, subscription: Subscription, deadline_ms: int) -> bool:
         """Does the automatic commit before partitions are given up. False when it outlasts the poll: no record is handed out meanwhile."""
-        if self._fetcher.is_held:
-            has_ended = await self._commits.ended_by(deadline_ms)
-        else:
-            has_ended = await self._commits.commit_by(deadline_ms)
+        commits = self._commits
+        has_ended = await (commits.ended_by(deadline_ms) if self._fetcher.is_held else commits.commit_by(deadline_ms))
+        if commits.was_cut_off and not subscription.is_ended:  # by a commit of the application, which may be of other partitions
+            has_ended = await commits.commit_by(deadline_ms)
         is_over = subscription.is_ended  # another task has unsubscribed meanwhile: what is assigned next may be by hand, without rounds
         self._fetcher.is_held = not has_ended and not is_over
         return has_ended and not is_over

@@ -205,7 +205,7 @@ class StateZnode:
                 int(found["leader"]), int(found["leader_epoch"]), _replicas(found["isr"]), int(found["controller_epoch"]),
                 found.get("leader_recovery_state", 0) == 1,
             )  # fmt: skip
-            if not (-NUMBER_MAX <= state.leader <= NUMBER_MAX and 0 <= state.leader_epoch <= NUMBER_MAX):
+            if not (-NUMBER_MAX <= state.leader <= NUMBER_MAX and 0 <= state.leader_epoch < NUMBER_MAX):
                 raise ValueError("a number is out of its range")
             return state
         raise AssertionError("it returns or raises")

@@ -80,9 +80,8 @@ class CheckpointTopic:
 
         Compaction changes neither. No id, and -1, where there is no topic.
         """
-        if not self.exists():
-            return b"", -1
-        return self._lookup.link.cluster.topics[self.name].topic_id, self._lookup.earliest([self.partition])[self.partition]
+        found = self._lookup.link.cluster.topics.get(self.name) if self.exists() else None
+        return (b"", -1) if found is None else (found.topic_id, self._lookup.earliest([self.partition])[self.partition])
 
     def files(self) -> dict[str, MirroredFile]:
         """Returns the topic's files by path."""

@@ -281,8 +281,9 @@ class Threshold:
         return None
 
     def _begin_apart(self, candidate: Candidate, context: RequestContext, request: SaslHandshakeRequest) -> None:
-        """Answers the handshake once all earlier answers have left, ``APART_MS`` ago at least."""
+        """Answers the handshake once all earlier answers have left, ``APART_MS`` ago at least. The client's time for it begins now."""
         connection = candidate.connection
+        self.begun_again(candidate)
 
         def look(*, had_left: bool) -> None:
             if connection.transport.is_closed:
@@ -297,8 +298,9 @@ class Threshold:
         look(had_left=False)
 
     def begun_again(self, candidate: Candidate) -> None:
-        """Notes that its session authenticates again from now on, and has as much time for it as a new connection."""
-        self._again[candidate] = self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
+        """Notes that its session authenticates again from now on, or from when that was noted; it has as much time as a new connection."""
+        if candidate not in self._again:
+            self._again[candidate] = self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
 
     def _end_deadline(self, candidate: Candidate) -> None:
         timer = self._again.pop(candidate, None)

@@ -95,11 +95,15 @@ class Loader:
         await self._each(list(paths), get)
 
     async def _each(self, given: Sequence[A], ask: Callable[[A], Awaitable[R]]) -> list[R]:
-        """Returns the answers, in order."""
-        results: list[R] = []
-        for start in range(0, len(given), self._in_flight_max):
-            results += await asyncio.gather(*(ask(one) for one in given[start : start + self._in_flight_max]))
-        return results
+        return await each(given, ask, self._in_flight_max)
+
+
+async def each(given: Sequence[A], ask: Callable[[A], Awaitable[R]], in_flight_max: int) -> list[R]:
+    """Returns the answers, in order; so many questions are on their way at a time."""
+    results: list[R] = []
+    for start in range(0, len(given), in_flight_max):
+        results += await asyncio.gather(*(ask(one) for one in given[start : start + in_flight_max]))
+    return results
 
 
 def security_paths(config: BrokerConfig) -> list[str]:

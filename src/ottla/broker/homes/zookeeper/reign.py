@@ -148,18 +148,18 @@ class Reign:
 
     async def _write(self, request: Sequence[Operation]) -> None:
         """Writes the request. What others have left below a topic's znode does not keep that from being deleted: it is deleted, too."""
-        try:
-            await self._session.multi([self._check, *request])
-        except CoordinationError as error:
-            path = _path_with_others(request, error)
-            if path is not None:
-                log.warning("znodes_of_others_deleted", path=path)
-                own = {operation.path for operation in request if isinstance(operation, Delete)}
-                await delete_below(self._session, self._check, path, kept=own)
-                return await self._write(request)
-            is_unknown = isinstance(error, ConnectionLostError)
-            log.warning("controller_write_failed", epoch=self.epoch, operations=len(request), reason=str(error), is_unknown=is_unknown)
-            raise
+        while True:
+            try:
+                return await self._session.multi([self._check, *request])
+            except CoordinationError as error:
+                path = _path_with_others(request, error)
+                if path is None:
+                    what = {"operations": len(request), "is_unknown": isinstance(error, ConnectionLostError)}
+                    log.warning("controller_write_failed", epoch=self.epoch, reason=str(error), **what)
+                    raise
+            log.warning("znodes_of_others_deleted", path=path)
+            own = {operation.path for operation in request if isinstance(operation, Delete)}
+            await delete_below(self._session, self._check, path, kept=own)
 
     async def delete(self, path: str) -> None:
         """Deletes a znode that is no part of the records; it may have been deleted already.

@@ -7,15 +7,16 @@ Source: Kafka 3.9 (AclAuthorizer, DelegationTokenManagerZk).
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ottla.broker.controller.active_controller import ActiveController
-from ottla.broker.homes.zookeeper.due import Due
+from ottla.broker.homes.zookeeper.loading import each
 from ottla.broker.homes.zookeeper.notices import KEPT_MS, report_problems, settled
 from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.broker.homes.zookeeper.tree import children
+from ottla.broker.homes.zookeeper.watch_list import WatchList
 from ottla.coordination import NoNodeError
 from ottla.errors import DecodeError
 from ottla.loggers import get_logger
@@ -57,28 +58,24 @@ class SecurityNotices:
     async def _follow(self, reign: Reign, changes: str, subject_of: SubjectOf) -> None:
         """Takes each notice once, at first all that the last controller may not have taken; deletes old ones."""
         made_ms: dict[str, int] = {}
-        due = Due(WATCHED_MAX)
+        due = WatchList(WATCHED_MAX)
         while True:
             due.wakes.clear()
             if due.lists:
                 due.lists = False
                 names = await children(reign.session, changes, due.listed)
                 made_ms = {name: made_ms[name] for name in names if name in made_ms}
-                for some in self._slices([name for name in names if name not in made_ms]):
-                    found = await asyncio.gather(*(self._read(reign, f"{changes}/{name}", subject_of, due) for name in some))
-                    made_ms |= zip(some, found, strict=True)
+                fresh = [name for name in names if name not in made_ms]
+                read = partial(self._read, reign, subject_of, due)
+                found = await each([f"{changes}/{name}" for name in fresh], read, self._in_flight_max)
+                made_ms |= zip(fresh, found, strict=True)
                 for name, at_ms in made_ms.items():
                     if self._world.clock.now_ms() - at_ms > KEPT_MS:
                         await reign.delete(f"{changes}/{name}")
-            for paths in self._slices(due.take()):
-                await asyncio.gather(*(self._adopt(reign, path, due) for path in paths))
+            await each(due.take(), partial(self._adopt, reign, due), self._in_flight_max)
             await due.wakes.wait()
 
-    def _slices(self, given: list[str]) -> Sequence[list[str]]:
-        size = self._in_flight_max
-        return [given[start : start + size] for start in range(0, len(given), size)]
-
-    async def _read(self, reign: Reign, path: str, subject_of: SubjectOf, due: Due) -> int:
+    async def _read(self, reign: Reign, subject_of: SubjectOf, due: WatchList, path: str) -> int:
         """Notes that what the notice is about is to be looked at. Returns when the notice was made."""
         try:
             data, stat = await reign.session.get(path)
@@ -90,7 +87,7 @@ class SecurityNotices:
             log.error("security_notice_unreadable", path=path, reason=error.message)
         return stat.ctime_ms
 
-    async def _adopt(self, reign: Reign, path: str, due: Due) -> None:
+    async def _adopt(self, reign: Reign, due: WatchList, path: str) -> None:
         """Puts what the znode says into the image."""
 
         async def watched() -> None:

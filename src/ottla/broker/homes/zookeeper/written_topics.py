@@ -7,14 +7,15 @@ controller to that znode fails, and the next controller reads it. Source: Kafka 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ottla.broker.controller.active_controller import ActiveController
-from ottla.broker.homes.zookeeper.due import Due
+from ottla.broker.homes.zookeeper.loading import each
 from ottla.broker.homes.zookeeper.notices import report_problems, settled
 from ottla.broker.homes.zookeeper.reign import Reign
 from ottla.broker.homes.zookeeper.tree import children
+from ottla.broker.homes.zookeeper.watch_list import WatchList
 from ottla.controller.reconciliation import born
 from ottla.coordination import NoNodeError
 from ottla.errors import DecodeError, ErrorCode, KafkaError
@@ -43,7 +44,7 @@ class WrittenTopics:
 
     async def follow(self, reign: Reign) -> None:
         """Takes what tools write from now on, and what they have written since the controller has read the topics."""
-        due = Due()
+        due = WatchList()
         while True:
             due.wakes.clear()
             if due.lists:
@@ -51,17 +52,15 @@ class WrittenTopics:
                 for name in await children(reign.session, znodes.TOPICS, due.listed):
                     if not due.is_watched(znodes.topic_path(name)):
                         due.add(znodes.topic_path(name))
-            paths = due.take()
-            for start in range(0, len(paths), self._in_flight_max):
-                await asyncio.gather(*(self._look(reign, path, due) for path in paths[start : start + self._in_flight_max]))
+            await each(due.take(), partial(self._look, reign, due), self._in_flight_max)
             await due.wakes.wait()
 
-    async def _look(self, reign: Reign, path: str, due: Due) -> None:
+    async def _look(self, reign: Reign, due: WatchList, path: str) -> None:
         """Watches the topic's znode, and takes it where it is none that this controller knows."""
         try:
             _, stat = await reign.session.get(path, due.watch_of(path))
         except NoNodeError:
-            due.is_gone(path)
+            due.forget(path)
             return
         if reign.writer.known.versions.get(path) != stat.version:
             await self.take(reign, path)

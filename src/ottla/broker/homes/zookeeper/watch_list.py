@@ -8,7 +8,7 @@ import math
 from ottla.coordination import Watch
 
 
-class Due:
+class WatchList:
     """The znodes that are to be looked at, in the order in which that became known; ``watched_max`` of them are watched at most."""
 
     def __init__(self, watched_max: float = math.inf) -> None:
@@ -50,6 +50,6 @@ class Due:
         """Returns whether a change of the znode will be noted."""
         return path in self._watched
 
-    def is_gone(self, path: str) -> None:
-        """Notes that the znode was not there to be watched."""
+    def forget(self, path: str) -> None:
+        """Forgets the watch of the znode, which was not there to be watched."""
         self._watched.discard(path)
