@@ -52,10 +52,10 @@ async def append(reign: Reign, *records: Stored) -> None:
     await Replica(reign).committed(reign.append(records))
 
 
-async def taken(reign: Reign, session: Session) -> None:
-    """A topic ``next`` is written, and the controller has made it: all that was written before has been looked at."""
-    await session.create(znodes.topic_path("next"), assignment((1,)))
-    await until(lambda: "next" in image_of(reign).topics)
+async def taken(reign: Reign, session: Session, another: str = "next") -> None:
+    """``another`` topic is written, and the controller has made it: all that was written before has been looked at."""
+    await session.create(znodes.topic_path(another), assignment((1,)))
+    await until(lambda: another in image_of(reign).topics)
     await Replica(reign).committed(image_of(reign).end_offset)
 
 
@@ -89,6 +89,7 @@ async def test_partitions_that_are_added_get_states_and_those_that_are_known_sta
     session = await service.session("tool")
     async with active(service, await service.session("a")) as reign:
         await append(reign, *TOPIC)
+        await taken(reign, session, "watched")
         _, stat = await session.get(PATH)
         await session.set(PATH, assignment((1, 2), (2,), (1,), topic_id=ID), stat.version)
         await taken(reign, session)
