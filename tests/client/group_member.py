@@ -203,14 +203,14 @@ class Member:
 
     async def _revoked(self, keys: list[TopicPartition]) -> None:
         began = now()
+        for key in keys:  # it is judged by what it was told before
+            self.world.check(
+                key not in self.doomed or self.told < self.doomed[key], f"{self.name} has lost {key}, and is told that it gives it up"
+            )
         if not self.world.is_calm and self.rng.random() < 0.3:
             await asyncio.sleep(self.rng.choice([0.1, 2]))
         if self.rng.random() < 0.3:
             await self.commit()
-        for key in keys:
-            self.world.check(
-                key not in self.doomed or self.told < self.doomed[key], f"{self.name} has lost {key}, and is told that it gives it up"
-            )
         self._gone(keys)
         self.in_callbacks += now() - began
 
