@@ -95,7 +95,7 @@ class Rebalances:
             membership.on_failed_join()  # the error is raised to the application, and the next poll tries again
             raise
         must_commit = not membership.is_lost and any(partition not in joined for partition in self._positions)
-        if must_commit and not await self._committed(subscription, deadline_ms):  # of what came since the round began
+        if must_commit and not await self._committed(subscription, deadline_ms):  # of what came during the round
             return False
         if membership.generation_id < 0:  # it has ended since the join was answered, as the commit may have said
             joined = []

@@ -281,7 +281,7 @@ class Threshold:
         return None
 
     def _begin_apart(self, candidate: Candidate, context: RequestContext, request: SaslHandshakeRequest) -> None:
-        """Answers the handshake once all earlier answers have left, ``APART_MS`` ago at least. The client's time for it begins now."""
+        """Answers the handshake once all earlier answers have left, ``APART_MS`` ago at least. The client's time for it counts from now."""
         connection = candidate.connection
         self.begun_again(candidate)
 
