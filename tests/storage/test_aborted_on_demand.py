@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from tests.storage.batches import DIRECTORY, append, batch, open_log
 from tests.storage.test_suspended import Pause, compact, disk_of, move
-from tests.storage.test_transaction_index import end, write
+from tests.storage.test_transaction_index import end, pairs, write
 
 from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.records.aborted import AbortedTransactions
@@ -113,7 +113,7 @@ class Model:
                 for entry in self.entries
                 if entry.last_offset >= start and entry.first_offset < stop
             ]
-            assert run(self.index.beginnings(start, stop)) == wanted
+            assert pairs(run(self.index.beginnings(start, stop))) == wanted
             assert run(self.index.between(start, stop)) == [entry for entry in self.entries if start <= entry.last_offset < stop]
         assert len(self.index) == len(self.entries)
         assert len(self.index._held) <= HELD_BLOCKS_MAX
@@ -148,7 +148,7 @@ def test_a_million_aborted_transactions_take_no_memory_to_speak_of() -> None:
         index.tail = TransactionIndex.from_bytes(data)
         index.close_segment(base)
     for offset in range(0, 2 * count, 1000):
-        assert len(run(index.beginnings(offset, offset + 10))) == 5
+        assert len(pairs(run(index.beginnings(offset, offset + 10)))) == 5
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 2 * count + HELD_BLOCKS_MAX * BLOCK_ENTRIES * ENTRY.size
@@ -170,9 +170,9 @@ def test_a_look_up_reads_the_blocks_that_it_needs() -> None:
     files.data[999_999] = to_bytes([long])
     for at in (10, 500_000, 999_000):
         files.read_count = 0
-        assert run(index.beginnings(at, at + 10)) == [(1, at), (2, 3)]
+        assert pairs(run(index.beginnings(at, at + 10))) == [(1, at), (2, 3)]
         assert files.read_count <= 2
-        assert run(index.beginnings(at, at + 10)) == [(1, at), (2, 3)]
+        assert pairs(run(index.beginnings(at, at + 10))) == [(1, at), (2, 3)]
         assert files.read_count <= 2, "they are held"
 
 
@@ -220,7 +220,7 @@ def with_aborted(disk: InstantDisk) -> PartitionLog:
 def visible(part: LogSlice | None) -> list[int]:
     """The offsets of what a committed reader is given."""
     assert part is not None
-    data, aborted = part.region.read(), AbortedTransactions(list(itertools.starmap(Aborted, part.aborted)))
+    data, aborted = part.region.read(), AbortedTransactions(list(itertools.starmap(Aborted, pairs(part.aborted))))
     return [
         header.base_offset
         for at, header in iterate_batches(data)
@@ -305,7 +305,7 @@ def test_a_block_that_is_read_when_its_segment_is_gone_is_not_held() -> None:
     close_with(2, 1)
     with pytest.raises(StopIteration):
         looking.send(None)
-    assert run(log.aborted.beginnings(4, 5)) == [(1, 0)]
+    assert pairs(run(log.aborted.beginnings(4, 5))) == [(1, 0)]
 
 
 def test_a_segment_that_is_closed_while_a_block_is_read_hides_nothing() -> None:
@@ -327,8 +327,8 @@ def test_a_segment_that_is_closed_while_a_block_is_read_hides_nothing() -> None:
     append(log, batch())
     with pytest.raises(StopIteration) as found:
         looking.send(None)
-    assert found.value.value == [(1, 1), (3, 0)]
-    assert run(log.aborted.beginnings(0, 2)) == [(1, 1), (3, 0)]
+    assert pairs(found.value.value) == [(1, 1), (3, 0)]
+    assert pairs(run(log.aborted.beginnings(0, 2))) == [(1, 1), (3, 0)]
 
 
 def test_a_file_that_ends_too_early_fails_its_log_and_shows_nothing() -> None:

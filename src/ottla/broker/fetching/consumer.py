@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import ClassVar
 
+from ottla.broker.fetching.aborted_run import AbortedRun
 from ottla.broker.fetching.fetch_pass import FetchPass, ParkedFetch
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.requests.context import RequestContext
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, ResourceType
-from ottla.messages.fetch import READ_COMMITTED, AbortedTransaction, FetchPartition, FetchRequest, PartitionData
+from ottla.messages.fetch import READ_COMMITTED, FetchPartition, FetchRequest, PartitionData
 from ottla.replication.fetch_sessions import PartitionKey
 from ottla.types import NO_EPOCH
 
@@ -66,7 +66,7 @@ class ConsumerPolicy:
             if partition.leading is not None:
                 partition.leading.sent_to_consumer(fetch.context.client_id or "", offset)
             if part.aborted:
-                data.aborted_transactions = list(itertools.starmap(AbortedTransaction, part.aborted))
+                data.aborted_transactions = AbortedRun(part.aborted, fetch.context.version)  # type: ignore[assignment]  # as a list is sent
 
     def check(self, partition: Partition, known_epoch: int) -> None:
         """Checks that the partition may be read here under that leader epoch; KafkaError otherwise."""

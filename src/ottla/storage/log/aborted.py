@@ -18,8 +18,6 @@ from ottla.storage.segment.transaction_blocks import Block, beginnings_in, block
 from ottla.storage.segment.transaction_index import LOOKED_AT, Transaction, TransactionIndex
 
 HELD_BLOCKS_MAX: Final = 4
-Beginnings = list[tuple[int, int]]
-"""Producer ids and first offsets."""
 _base: Final = attrgetter("base_offset")
 _last: Final = attrgetter("last_offset")
 _stable: Final = attrgetter("last_stable_offset")
@@ -46,13 +44,13 @@ class AbortedInLog:
 
     # -- looking up
 
-    async def beginnings(self, start_offset: int, end_offset: int) -> Beginnings:
-        """Returns producer id and first offset of each transaction that may have a record there: what readers are given."""
+    async def beginnings(self, start_offset: int, end_offset: int) -> bytearray:
+        """Returns the ``BEGINNING`` of each transaction that may have a record there: what readers are given."""
         if not self._blocks:  # as in most logs
             return self.tail.beginnings(start_offset, end_offset)
         needed = self._needed(start_offset, end_offset)
         later = self._beginnings_in_tail(start_offset, end_offset)  # now: the last segment may be closed while blocks are read
-        found: Beginnings = []
+        found = bytearray()
         for block in needed:
             found += beginnings_in(await self._data(block), start_offset, end_offset)
         return found + later
@@ -79,9 +77,9 @@ class AbortedInLog:
             self._minima = Minima(block.first_offset for block in blocks)
         return [blocks[index] for index in itertools.takewhile(end.__gt__, self._minima.below(end_offset, at))]
 
-    def _beginnings_in_tail(self, start_offset: int, end_offset: int) -> Beginnings:
+    def _beginnings_in_tail(self, start_offset: int, end_offset: int) -> bytearray:
         if self._blocks and self._blocks[-1].last_stable_offset >= end_offset:
-            return []  # all was decided up to there when the last segment was created
+            return bytearray()  # all was decided up to there when the last segment was created
         return self.tail.beginnings(start_offset, end_offset)
 
     def _known(self, block: Block) -> bytes | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import struct
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -25,10 +25,8 @@ from ottla.storage.segment.minima import Minima
 
 ENTRY: Final = struct.Struct(">hqqqq")
 VERSION: Final = 0
-_FIRST: Final = 1
-_LAST: Final = 2
-_STABLE: Final = 3
-"""Columns, of those below."""
+BEGINNING: Final = struct.Struct(">qqx")
+"""Producer id and first offset, as the answers of Fetch have them from version 12 on: no tagged fields follow."""
 LOOKED_AT: Final = 1000
 """So many entries are sooner looked at, each of them, than passed over."""
 
@@ -42,97 +40,112 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
     last_stable_offset: int
 
 
-Columns = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
-"""Producer ids, first, last and last stable offsets."""
-
-
 class TransactionIndex:
-    """The transaction index of a growing segment, as columns: 32 bytes an entry. Last offsets rise strictly, stable ones do not fall."""
+    """The transaction index of a growing segment, as columns: 33 bytes an entry. Last offsets rise strictly, stable ones do not fall."""
 
-    __slots__ = ("_columns", "_minima")
+    __slots__ = ("_beginnings", "_falls", "_last_offsets", "_minima", "_stable_offsets")
 
     def __init__(self, entries: Iterable[Transaction] = ()) -> None:
-        self._columns: Columns = _columns(entries)
+        self._beginnings = bytearray()
+        self._last_offsets = array("q")
+        self._stable_offsets = array("q")
+        self._falls = array("q")  # entries that started before the one before them
         self._minima: Minima | None = None  # of the first offsets, once they are asked for
+        for entry in entries:
+            self.add(entry)
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> TransactionIndex:
         """Reads the file of a segment. DecodeError when this cannot be one."""
         index = cls()
         for entry in checked_entries(data):
-            for column, number in zip(index._columns, entry, strict=True):
-                column.append(number)
+            index._append(*entry)
         return index
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return len(self._last_offsets)
 
     def add(self, entry: Transaction) -> None:
-        last_offsets, last_stable_offsets = self._columns[_LAST], self._columns[_STABLE]
+        last_offsets, stable_offsets = self._last_offsets, self._stable_offsets
         assert not last_offsets or last_offsets[-1] < entry.last_offset, "markers come in the order of the log"
-        assert not last_offsets or last_stable_offsets[-1] <= entry.last_stable_offset, "what is decided stays decided"
-        for column, number in zip(self._columns, astuple(entry), strict=True):
-            column.append(number)
+        assert not last_offsets or stable_offsets[-1] <= entry.last_stable_offset, "what is decided stays decided"
+        self._append(*astuple(entry))
         if self._minima is not None:
             self._minima.append(entry.first_offset)
 
+    def _append(self, producer_id: int, first_offset: int, last_offset: int, stable_offset: int) -> None:
+        count = len(self._last_offsets)
+        if count and first_offset < self._first_offset(count - 1):
+            self._falls.append(count)
+        self._beginnings += BEGINNING.pack(producer_id, first_offset)
+        self._last_offsets.append(last_offset)
+        self._stable_offsets.append(stable_offset)
+
     def between(self, start_offset: int, end_offset: int) -> list[Transaction]:
         """Returns the transactions whose markers are there."""
-        part = slice(self._at(start_offset), self._at(end_offset))
-        return [Transaction(*entry) for entry in zip(*(column[part] for column in self._columns), strict=True)]
+        return list(itertools.starmap(Transaction, self._entries(self._at(start_offset), self._at(end_offset))))
 
-    def beginnings(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Returns producer id and first offset of the transactions that may have a record there: what readers are given.
+    def _entries(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        columns = zip(self._pairs(start, end), self._last_offsets[start:end], self._stable_offsets[start:end], strict=True)
+        return ((*pair, last_offset, stable_offset) for pair, last_offset, stable_offset in columns)
+
+    def _pairs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        return BEGINNING.iter_unpack(self._beginnings[start * BEGINNING.size : end * BEGINNING.size])
+
+    def beginnings(self, start_offset: int, end_offset: int) -> bytearray:
+        """Returns the ``BEGINNING`` of the transactions that may have a record there: what readers are given.
 
         They started before the end, and have not ended before the start.
         """
-        producer_ids, first_offsets = self._columns[0], self._columns[_FIRST]
-        part, later = self._looked_at(start_offset, end_offset)
-        found = [pair for pair in zip(producer_ids[part], first_offsets[part], strict=True) if pair[1] < end_offset]
-        found += [(producer_ids[index], first_offsets[index]) for index in later]
+        start, end, later = self._looked_at(start_offset, end_offset)
+        if start < end and self._do_rise(start, end):
+            if self._first_offset(end - 1) >= end_offset:
+                end = bisect_left(range(end), end_offset, start, key=self._first_offset)
+            found = self._beginnings[start * BEGINNING.size : end * BEGINNING.size]
+        else:
+            found = bytearray().join(BEGINNING.pack(*pair) for pair in self._pairs(start, end) if pair[1] < end_offset)
+        for index in later:
+            found += self._beginnings[index * BEGINNING.size : (index + 1) * BEGINNING.size]
         return found
 
-    def _looked_at(self, start_offset: int, end_offset: int) -> tuple[slice, Iterable[int]]:
-        """Returns entries that are looked at one by one, and which later ones started before the end."""
-        first_offsets, last_stable_offsets = self._columns[_FIRST], self._columns[_STABLE]
-        at = self._at(start_offset)
-        end = min(bisect_left(last_stable_offsets, end_offset, at) + 1, len(first_offsets))
-        if end - at <= LOOKED_AT:
-            return slice(at, end), ()
+    def _looked_at(self, start_offset: int, end_offset: int) -> tuple[int, int, Iterable[int]]:
+        """Returns from where to where entries are looked at, and which later ones started before the end."""
+        start = self._at(start_offset)
+        end = min(bisect_left(self._stable_offsets, end_offset, start) + 1, len(self))
+        if end - start <= LOOKED_AT:
+            return start, end, ()
         if self._minima is None:  # one was open for long, and all that ended meanwhile come before its end
-            self._minima = Minima(first_offsets)
-        return slice(at, at), itertools.takewhile(end.__gt__, self._minima.below(end_offset, at))
+            self._minima = Minima(first_offset for _, first_offset in self._pairs(0, len(self)))
+        return start, start, itertools.takewhile(end.__gt__, self._minima.below(end_offset, start))
+
+    def _do_rise(self, start: int, end: int) -> bool:
+        """Whether first offsets of these entries do not fall, as those of short transactions: none need be looked at one by one."""
+        fall = bisect_right(self._falls, start)
+        return fall == len(self._falls) or self._falls[fall] >= end
+
+    def _first_offset(self, index: int) -> int:
+        first_offset: int = BEGINNING.unpack_from(self._beginnings, index * BEGINNING.size)[1]
+        return first_offset
 
     def truncate(self, end_offset: int) -> None:
         """Removes what is at or after the log's new end."""
         count = self._at(end_offset)
-        for column in self._columns:
-            del column[count:]
+        del self._beginnings[count * BEGINNING.size :], self._last_offsets[count:], self._stable_offsets[count:]
+        del self._falls[bisect_left(self._falls, count) :]
         if self._minima is not None:
-            self._minima.truncate(len(self))
+            self._minima.truncate(count)
 
     def extremes(self, start: int, end: int) -> tuple[int, int, int]:
         """Returns of these entries, counted from the oldest, the smallest first offset, and the last two of the last one."""
-        _, first_offsets, last_offsets, last_stable_offsets = self._columns
         last = min(end, len(self)) - 1
-        return min(first_offsets[start:end]), last_offsets[last], last_stable_offsets[last]
+        return min(first_offset for _, first_offset in self._pairs(start, end)), self._last_offsets[last], self._stable_offsets[last]
 
     def to_bytes(self) -> bytes:
         """Returns the entries as the file of the segment has them."""
-        return b"".join(ENTRY.pack(VERSION, *entry) for entry in zip(*self._columns, strict=True))
+        return b"".join(ENTRY.pack(VERSION, *entry) for entry in self._entries(0, len(self)))
 
     def _at(self, offset: int) -> int:
-        return bisect_left(self._columns[_LAST], offset)
-
-
-def _columns(entries: Iterable[Transaction]) -> Columns:
-    producer_ids, first_offsets, last_offsets, last_stable_offsets = array("q"), array("q"), array("q"), array("q")
-    for entry in entries:
-        producer_ids.append(entry.producer_id)
-        first_offsets.append(entry.first_offset)
-        last_offsets.append(entry.last_offset)
-        last_stable_offsets.append(entry.last_stable_offset)
-    return producer_ids, first_offsets, last_offsets, last_stable_offsets
+        return bisect_left(self._last_offsets, offset)
 
 
 def to_bytes(entries: Iterable[Transaction]) -> bytes:
