@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Hashable, Iterator
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,31 @@ CLASSES: list[type[Message]] = sorted(
 CLASSES_AND_VERSIONS: list[tuple[type[Message], int]] = [
     (cls, version) for cls in CLASSES for version in range(DECLARATIONS[cls].versions[0], DECLARATIONS[cls].versions[1] + 1)
 ]
+
+
+def _shape(cls: type, version: int) -> Iterator[Hashable]:
+    """What the version has of the class, and of the classes within it."""
+    for name, field in FIELDS[cls].items():
+        if field.is_in(version):
+            yield name, field.is_nullable_in(version), field.is_tagged_in(version)
+            element: Any = field
+            while isinstance(element, Field):
+                element = element.element
+            if isinstance(element, type):
+                yield tuple(_shape(element, version))
+
+
+def _first_of_each_shape() -> dict[tuple[type[Message], int], tuple[type[Message], int]]:
+    first: dict[Hashable, tuple[type[Message], int]] = {}
+    return {
+        (cls, version): first.setdefault((cls, version >= DECLARATIONS[cls].flexible, tuple(_shape(cls, version))), (cls, version))
+        for cls, version in CLASSES_AND_VERSIONS
+    }
+
+
+FIRST_LIKE = _first_of_each_shape()
+"""The first version of the class that has the same fields: their codecs are one text, which a test of test_codecs holds them to."""
+DISTINCT_CODECS = list(dict.fromkeys(FIRST_LIKE.values()))
 
 _INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),

@@ -6,7 +6,7 @@ import struct
 import tracemalloc
 
 import pytest
-from tests.wire.strategies import CLASSES_AND_VERSIONS, name_of
+from tests.wire.strategies import DISTINCT_CODECS, name_of
 
 from ottla.errors import DecodeError, EncodeError
 from ottla.messages.api_versions import ApiVersionsRequest
@@ -23,11 +23,11 @@ from ottla.wire.decoder import REQUEST_ELEMENTS_MAX
 from ottla.wire.primitives import STRING_BYTES_MAX, TAGS_MAX, read_uvarint, uvarint
 from ottla.wire.schema import DECLARATIONS, Message
 
-FLEXIBLE = [(cls, version) for cls, version in CLASSES_AND_VERSIONS if version >= DECLARATIONS[cls].flexible]
+FLEXIBLE = [(cls, version) for cls, version in DISTINCT_CODECS if version >= DECLARATIONS[cls].flexible]
 LARGE = 2**31 - 1
 
 
-@pytest.mark.parametrize(("cls", "version"), CLASSES_AND_VERSIONS, ids=name_of)
+@pytest.mark.parametrize(("cls", "version"), DISTINCT_CODECS, ids=name_of)
 def test_a_count_or_length_without_content_costs_no_memory(cls: type[Message], version: int) -> None:
     """Every place of a message is in turn taken for the largest length there is."""
     wire = encode(cls(), version)
