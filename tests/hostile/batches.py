@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterator
 
@@ -77,6 +78,12 @@ def records_inside(topic: str = COMPACTED) -> Iterator[Case]:
         yield Case(name, produce(batch(payload=payload), topic=topic))
 
 
+@functools.cache
+def _gzipped_records(count: int) -> bytes:
+    """The smallest records: the cases of each topic have them, in every process that collects tests."""
+    return by.gzipped(record(key=b"") * count)
+
+
 def compression(topic: str = COMPACTED) -> Iterator[Case]:
     """Into a topic for which the broker unpacks."""
     bombs: dict[str, tuple[int, Callable[[int], bytes]]] = {
@@ -93,7 +100,7 @@ def compression(topic: str = COMPACTED) -> Iterator[Case]:
         yield Case(f"{name} that is rubbish", packed(codec, b"\xa5" * 300))
         yield Case(f"{name} that is a header alone", packed(codec, make(MIB)[:6]))
     for count, size in ((500_000, 8), (1_000_000, 8), (4_000_000, 8)):
-        many = batch(payload=by.gzipped(record(key=b"") * count), attributes=GZIP, count=count, last_offset_delta=count - 1)
+        many = batch(payload=_gzipped_records(count), attributes=GZIP, count=count, last_offset_delta=count - 1)
         yield Case(f"gzip of {count} records of {size} bytes", produce(many, topic=topic))
     one = record(key=b"k")
     yield Case("gzip twice over", packed(GZIP, by.gzipped(by.gzipped(one))))
