@@ -58,7 +58,7 @@ def test_a_controller_that_was_deposed_keeps_nothing_of_its_uncommitted_decision
         await applied.apply(1)
         assert not applied.begin_own()
         applied.decide([topic(2)], end_offset=2, epoch=1)
-        applied.seal()
+        await applied.seal()
         assert set(applied.draft.topics) == {"topic-1", "topic-2"}
         applied.end_own()
         assert set(applied.draft.topics) == {"topic-1"}

@@ -19,6 +19,7 @@ import pytest
 from msgspec.structs import replace
 from tests.broker.test_bursts import Transport
 from tests.broker.test_node import properties
+from tests.hostile.acls import acl, wanted
 from tests.hostile.largest import GROUP, PARTITIONS, TOPIC, Largest, all_largest
 from tests.hostile.wire_bytes import request
 
@@ -26,7 +27,9 @@ from ottla.broker.node import Broker
 from ottla.broker.requests.connection import BrokerConnection
 from ottla.config import BrokerConfig
 from ottla.controller.topics import NewTopic
+from ottla.messages.create_acls import CreateAclsRequest
 from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from ottla.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ottla.runtime.descriptors import raise_limit
@@ -153,3 +156,50 @@ def test_a_topic_of_10000_partitions_is_created_in_slices(tmp_path: Path) -> Non
     lengths = (600, 1200)
     turns = longest_turns(tmp_path, make, lengths)
     assert extended(lengths, turns, 10_000) <= STEPS_MAX, f"{turns} steps with {lengths} partitions"
+
+
+ACLS_STEPS_MAX = 400_000
+"""In 20 ms."""
+
+
+@pytest.mark.parametrize("is_one_resource", [True, False], ids=["of one resource", "of a resource each"])
+def test_10000_acls_come_and_go_in_slices(tmp_path: Path, is_one_resource: bool) -> None:
+    """All of one request are recorded together, and the tables of ACLs follow in slices."""
+    length = 10_000
+    acls = [acl(resource_name="t" if is_one_resource else f"t{number}", principal=f"User:{number}") for number in range(length)]
+    all_of_them = DeleteAclsFilter(**wanted(resource_name_filter=None, principal_filter=None))
+    requests = {
+        "created": CreateAclsRequest(acls),
+        "there already": CreateAclsRequest(acls),
+        "deleted": DeleteAclsRequest([all_of_them]),
+    }
+    turns = {}
+    steps = Steps()
+
+    async def main() -> None:
+        rights = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users": "User:ANONYMOUS"}
+        broker = Broker(replace(real_world(), clock=steps), BrokerConfig(properties(tmp_path) | rights))
+        await broker.start()
+        transport = Transport()
+        connection = broker.router.accept(transport, "PLAINTEXT")
+        for first in (CreateAclsRequest([acl()]), DeleteAclsRequest([all_of_them])):  # when the codecs are made
+            await answered(connection, transport, request(first, 3))
+        for name, asked in requests.items():
+            data = request(asked, 3)
+            await asyncio.sleep(0)
+            steps.longest = 0
+            sys.settrace(steps.trace)
+            try:
+                await answered(connection, transport, data)
+            finally:
+                sys.settrace(None)
+            turns[name] = steps.longest, len(broker.image.acls)
+        await broker.stop()
+
+    loop = asyncio.SelectorEventLoop(CountingSelector(steps))
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+    assert [count for _, count in turns.values()] == [length, length, 0]
+    assert max(longest for longest, _ in turns.values()) <= ACLS_STEPS_MAX, turns

@@ -48,8 +48,8 @@ class AclTables(Struct, frozen=True):
     cells: Mapping[Pattern, Cell] = field(default_factory=dict)
     prefix_counts: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
     """How many prefixes there are of each length, by type of resource: no other beginnings of a name are looked up."""
-    patterns_of: Mapping[str, frozenset[Pattern]] = field(default_factory=dict)
-    """Those that name the principal."""
+    patterns_of: Mapping[tuple[str, str], frozenset[Pattern]] = field(default_factory=dict)
+    """The patterns whose ACLs name the principal and host."""
 
 
 NO_ACLS: Final = AclTables()
@@ -57,10 +57,11 @@ NO_ACLS: Final = AclTables()
 
 def is_there(tables: AclTables, acl: AccessControlEntryRecord) -> bool:
     """True when the tables have an equal ACL, whatever its id."""
-    for one in entries(tables.cells.get(pattern_of(acl), ())):
-        if one.principal == acl.principal and one.host == acl.host:
-            return _code(acl) in one.codes
-    return False
+    cell = tables.cells.get((acl.pattern_type, acl.resource_type, acl.resource_name))
+    if cell is None:
+        return False
+    grants = _grants_in(cell, acl.principal, acl.host)
+    return grants is not None and _code(acl) in grants.codes
 
 
 def entries(cell: Cell) -> tuple[Grants, ...]:
@@ -100,64 +101,128 @@ def _few(grants: tuple[Grants, ...]) -> tuple[Grants, ...]:
 
 
 class AclTablesBuilder:
-    """The newest tables in the making: each change is noted, and made when they are sealed."""
+    """The newest tables in the making. What changes is copied once between two calls of ``seal``: each large cell by itself."""
 
     def __init__(self, tables: AclTables) -> None:
         self._tables = tables
-        self._added: dict[Pattern, list[AccessControlEntryRecord]] = {}
-        self._removed: dict[Pattern, list[AccessControlEntryRecord]] = {}
+        self._is_changed = False
+        self._cells: dict[Pattern, Cell] = {}
+        self._counts: dict[int, dict[int, int]] = {}
+        self._patterns: dict[tuple[str, str], set[Pattern]] = {}  # of the principals and hosts whose patterns have changed
+        self._large: dict[Pattern, dict[tuple[str, str], Grants]] = {}  # the cells among these that have changed
 
     def add(self, acl: AccessControlEntryRecord) -> None:
         """Adds the ACL, which is in force in the next tables."""
-        self._added.setdefault(pattern_of(acl), []).append(acl)
+        self._open()
+        pattern, principal, host = pattern_of(acl), acl.principal, acl.host
+        cell = self._cells.get(pattern, ())
+        if not cell:
+            self._count(pattern, 1)
+        grants = _grants_in(cell, principal, host)
+        if grants is None:
+            self._patterns_of(principal, host).add(pattern)
+            codes: tuple[int, ...] = (_code(acl),)
+        else:
+            codes = tuple(sorted((*grants.codes, _code(acl))))
+        self._put(pattern, cell, _grants(principal, host, codes))
 
     def remove(self, acl: AccessControlEntryRecord) -> None:
         """Removes an ACL that was added before."""
-        self._removed.setdefault(pattern_of(acl), []).append(acl)
+        self._open()
+        pattern, principal, host = pattern_of(acl), acl.principal, acl.host
+        cell = self._cells[pattern]
+        grants = _grants_in(cell, principal, host)
+        assert grants is not None, "it was added"
+        codes = list(grants.codes)
+        codes.remove(_code(acl))
+        if codes:
+            self._put(pattern, cell, _grants(principal, host, tuple(codes)))
+            return
+        self._drop(pattern, cell, (principal, host))
+        self._patterns_of(principal, host).discard(pattern)
+        if pattern not in self._cells:
+            self._count(pattern, -1)
 
     def seal(self) -> AclTables:
         """Returns the tables after all changes; they never change."""
-        if self._added or self._removed:
-            self._tables = self._changed()
-            self._added.clear()
-            self._removed.clear()
+        if self._is_changed:
+            patterns_of = dict(self._tables.patterns_of)
+            for key, patterns in self._patterns.items():
+                if patterns:
+                    patterns_of[key] = frozenset(patterns)
+                else:
+                    patterns_of.pop(key, None)
+            self._tables = AclTables(self._cells, self._counts, patterns_of)
+            self._is_changed, self._cells, self._counts, self._patterns, self._large = False, {}, {}, {}, {}
         return self._tables
 
-    def _changed(self) -> AclTables:
-        old = self._tables
-        cells, patterns_of = dict(old.cells), dict(old.patterns_of)
-        counts = {resource_type: dict(found) for resource_type, found in old.prefix_counts.items()}
-        named: dict[str, set[Pattern]] = {}  # whose patterns change
-        for pattern in {**self._added, **self._removed}:
-            before = entries(old.cells.get(pattern, ()))
-            after = self._changed_cell(pattern, before)
-            if after:
-                cells[pattern] = _few(after) if len(after) <= FEW else {(one.principal, one.host): one for one in after}
-            elif before:
-                del cells[pattern]
-            for one in before:
-                named.setdefault(one.principal, set(patterns_of.get(one.principal, ()))).discard(pattern)
-            for one in after:
-                named.setdefault(one.principal, set(patterns_of.get(one.principal, ()))).add(pattern)
-            pattern_type, resource_type, name = pattern
-            if pattern_type == PatternType.PREFIXED and bool(after) is not bool(before):
-                found = counts.setdefault(resource_type, {})
-                found[len(name)] = found.get(len(name), 0) + (1 if after else -1)
-                if not found[len(name)]:
-                    del found[len(name)]
-        for principal, patterns in named.items():
-            patterns_of[principal] = frozenset(patterns)
-            if not patterns:
-                del patterns_of[principal]
-        return AclTables(cells, counts, patterns_of)
+    def _open(self) -> None:
+        if not self._is_changed:
+            self._is_changed = True
+            self._cells = dict(self._tables.cells)
+            self._counts = {resource_type: dict(found) for resource_type, found in self._tables.prefix_counts.items()}
 
-    def _changed_cell(self, pattern: Pattern, before: tuple[Grants, ...]) -> tuple[Grants, ...]:
-        codes = {(one.principal, one.host): list(one.codes) for one in before}
-        for acl in self._added.get(pattern, ()):
-            codes.setdefault((acl.principal, acl.host), []).append(_code(acl))
-        for acl in self._removed.get(pattern, ()):
-            codes[acl.principal, acl.host].remove(_code(acl))
-        return tuple(_grants(principal, host, tuple(sorted(found))) for (principal, host), found in sorted(codes.items()) if found)
+    def _count(self, pattern: Pattern, change: int) -> None:
+        """Notes that the pattern has come or gone."""
+        pattern_type, resource_type, name = pattern
+        if pattern_type == PatternType.PREFIXED:
+            found = self._counts.setdefault(resource_type, {})
+            found[len(name)] = found.get(len(name), 0) + change
+            if not found[len(name)]:
+                del found[len(name)]
+
+    def _patterns_of(self, principal: str, host: str) -> set[Pattern]:
+        key = principal, host
+        patterns = self._patterns.get(key)
+        if patterns is None:
+            patterns = self._patterns[key] = set(self._tables.patterns_of.get(key, ()))
+        return patterns
+
+    def _put(self, pattern: Pattern, cell: Cell, grants: Grants) -> None:
+        """Sets what the cell has of a principal and host."""
+        key = grants[:2]
+        if type(cell) is not tuple:
+            self._own(pattern, cell)[key] = grants
+            return
+        after = (*(one for one in cell if one[:2] != key), grants) if cell else (grants,)
+        if len(after) > FEW:
+            self._cells[pattern] = self._large[pattern] = {one[:2]: one for one in after}
+        else:
+            self._cells[pattern] = _few(tuple(sorted(after)))
+
+    def _drop(self, pattern: Pattern, cell: Cell, key: tuple[str, str]) -> None:
+        """Removes what the cell has of a principal and host."""
+        left: Cell
+        if type(cell) is tuple:
+            left = tuple(one for one in cell if one[:2] != key)
+        else:
+            left = self._own(pattern, cell)
+            del left[key]
+            if len(left) > FEW:
+                return
+            del self._large[pattern]
+            left = tuple(sorted(left.values()))
+        if left:
+            self._cells[pattern] = _few(left)
+        else:
+            del self._cells[pattern]
+
+    def _own(self, pattern: Pattern, cell: Cell) -> dict[tuple[str, str], Grants]:
+        """Returns the large cell, which the caller may change."""
+        large = self._large.get(pattern)
+        if large is None:
+            self._cells[pattern] = large = self._large[pattern] = dict(cell)  # type: ignore[arg-type]
+        return large
+
+
+def _grants_in(cell: Cell, principal: str, host: str) -> Grants | None:
+    """Returns what the cell has of a principal and host."""
+    if type(cell) is not tuple:
+        return cell.get((principal, host))  # type: ignore[union-attr]
+    for grants in cell:
+        if grants.principal == principal and grants.host == host:
+            return grants
+    return None
 
 
 def pattern_of(acl: AccessControlEntryRecord) -> Pattern:

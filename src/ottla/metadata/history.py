@@ -30,6 +30,15 @@ class ImageHistory:
         """After every appended record: decisions are taken over this one, and the next append changes it."""
         return self._builder.draft
 
+    @property
+    def draft_end_offset(self) -> int:
+        """The end of the draft, which is not settled for it."""
+        return self._builder.end_offset
+
+    def settle(self, count: int) -> bool:
+        """Carries out ``count`` changes of ACLs that were appended; whether none is left. ``draft`` and ``seal`` do so with all."""
+        return self._builder.settle(count)
+
     def append(self, records: Sequence[Stored], *, end_offset: int, epoch: int) -> None:
         """Appends the records, which end at ``end_offset`` of the log, to the draft: all of them, or none when one does not fit."""
         try:
@@ -45,7 +54,7 @@ class ImageHistory:
 
     def seal(self) -> ClusterImage:
         """Returns the draft as an image that never changes; it is committed when its end is."""
-        if self.draft.end_offset != self._newest.end_offset:
+        if self.draft_end_offset != self._newest.end_offset:
             self._sealed.append(self._builder.image())
             self._appended.clear()
         return self._newest

@@ -7,6 +7,7 @@ image they give an equal one. ``ImageBuilder`` folds many groups at the price of
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from sys import intern
@@ -69,19 +70,25 @@ class ImageBuilder:
         self._partitions: dict[str, dict[int, PartitionImage]] = {}  # copied, by topic
         self._indexing = IndexBuilder(image.index)
         self._acl_tables = AclTablesBuilder(image.acl_tables)
+        self._unsettled: deque[AccessControlEntryRecord | RemoveAccessControlEntryRecord] = deque()
         self._partition = lru_cache(ALIKE_MAX)(PartitionImage)  # the partitions of a large topic are much alike
 
     @property
     def draft(self) -> ClusterImage:
         """The image after all records, to be looked at before the next one changes it."""
-        self._seal_acls()
+        self.settle()
         return self._draft
+
+    @property
+    def end_offset(self) -> int:
+        """The end of the records so far."""
+        return self._draft.end_offset
 
     def image(self) -> ClusterImage:
         """Returns the image after all records; it never changes."""
         if "index" in self._copied:
             self._indexing.seal()
-        self._seal_acls()
+        self.settle()
         self._copied.clear()
         self._partitions.clear()
         return self._draft
@@ -119,6 +126,8 @@ class ImageBuilder:
                 self._put_partition(record.topic_id, record.partition_id, partition)
             case PartitionChangeRecord():
                 self._change_partition(record)
+            case AccessControlEntryRecord() | RemoveAccessControlEntryRecord():
+                self._unsettled.append(record)
             case RemoveTopicRecord():
                 self._remove_topic(record)
             case ConfigRecord():
@@ -153,10 +162,6 @@ class ImageBuilder:
                 self._own("scram_credentials")[record.name, record.mechanism] = record
             case RemoveUserScramCredentialRecord():
                 self._own("scram_credentials").pop((record.name, record.mechanism), None)
-            case AccessControlEntryRecord():
-                self._add_acl(record)
-            case RemoveAccessControlEntryRecord():
-                self._remove_acl(record.id)
             case DelegationTokenRecord():
                 self._own("delegation_tokens")[record.token_id] = record
             case RemoveDelegationTokenRecord():
@@ -166,21 +171,29 @@ class ImageBuilder:
             case _:
                 raise AssertionError(f"replay knows every metadata record, not {type(record).__name__}")
 
-    def _seal_acls(self) -> None:
-        tables = self._acl_tables.seal()
-        if tables is not self._draft.acl_tables:
-            self._draft = dataclasses.replace(self._draft, acl_tables=tables)
+    def settle(self, count: int | None = None) -> bool:
+        """Carries out the first ``count`` of the changes of ACLs that were added and not carried out yet, or all; whether none is left.
 
-    def _add_acl(self, acl: AccessControlEntryRecord) -> None:
-        self._remove_acl(acl.id)
-        acl.principal, acl.host = intern(acl.principal), intern(acl.host)  # the same few names in many ACLs
-        self._own("acls")[acl.id] = acl
-        self._acl_tables.add(acl)
+        ``draft`` and ``image`` carry out what is left. Who adds thousands settles them in slices before.
+        """
+        if self._unsettled:
+            acls = self._own("acls")
+            for _ in range(len(self._unsettled) if count is None else min(count, len(self._unsettled))):
+                self._change_acl(acls, self._unsettled.popleft())
+            if not self._unsettled:
+                self._draft = dataclasses.replace(self._draft, acl_tables=self._acl_tables.seal())
+        return not self._unsettled
 
-    def _remove_acl(self, acl_id: bytes) -> None:
-        acl = self._own("acls").pop(acl_id, None)
-        if acl is not None:
-            self._acl_tables.remove(acl)
+    def _change_acl(
+        self, acls: dict[bytes, AccessControlEntryRecord], record: AccessControlEntryRecord | RemoveAccessControlEntryRecord
+    ) -> None:
+        old = acls.pop(record.id, None)
+        if old is not None:
+            self._acl_tables.remove(old)
+        if type(record) is AccessControlEntryRecord:
+            record.principal, record.host = intern(record.principal), intern(record.host)  # the same few names in many ACLs
+            acls[record.id] = record
+            self._acl_tables.add(record)
 
     def _add_topic(self, record: TopicRecord) -> None:
         assert record.name not in self._draft.topics, f"topic {record.name} is created once"

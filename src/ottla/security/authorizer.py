@@ -11,7 +11,7 @@ import ipaddress
 from typing import NamedTuple
 
 from ottla.messages.acl_codes import ANYBODY, WILDCARD, Operation, PatternType, ResourceType
-from ottla.metadata.acls import EVERY_OPERATION, AclTables, Cell, Grants
+from ottla.metadata.acls import EVERY_OPERATION, AclTables, Cell, Grants, Pattern
 from ottla.security.principal import Principal
 
 _LITERAL, _PREFIXED = int(PatternType.LITERAL), int(PatternType.PREFIXED)
@@ -58,7 +58,7 @@ def is_allowed_anywhere(tables: AclTables, asker: Asker, operation: Operation, r
     Where one denies it for every name, no; else a pattern that allows it counts unless one that is as wide, or wider, denies it.
     """
     bit = 1 << operation
-    patterns = tables.patterns_of.get(asker.principal, frozenset()) | tables.patterns_of.get(ANYBODY, frozenset())
+    patterns = frozenset[Pattern]().union(*(tables.patterns_of.get(key, ()) for key in asker.keys))
 
     def denies(pattern_type: PatternType, name: str) -> bool:
         cell = tables.cells.get((pattern_type, resource_type, name))

@@ -122,7 +122,7 @@ class ActiveController(Part):
     async def published(self) -> None:
         """Waits until what was decided before is committed and carried out here: partitions are open, coordinators loaded."""
         if self._replica.is_active:
-            await self._replica.committed(self._replica.draft.end_offset)
+            await self._replica.committed()
         await self._publisher.catch_up()
 
     async def register_broker(self, broker: BrokerImage) -> None:
@@ -233,7 +233,7 @@ class ActiveController(Part):
                     self._added_count += added
             if is_kept:
                 results.append(result)
-        await self._replica.committed(self._replica.draft.end_offset)  # "it exists", for one, could still be lost
+        await self._replica.committed()  # "it exists", for one, could still be lost
         if has_records and is_followed:
             await self._publisher.catch_up()
         return results

@@ -7,7 +7,7 @@ transaction, an image never does: a reader that goes on from the end of an image
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from ottla.broker.metadata.log import MetadataBatch
 from ottla.broker.tasks.slices import pause
@@ -17,6 +17,9 @@ from ottla.metadata.history import ImageHistory
 from ottla.metadata.image import ClusterImage, CommittedImages
 from ottla.metadata.transactions import Transactions
 from ottla.wire.schema import Stored
+
+ACLS_A_SLICE: Final = 500
+"""Changes of ACLs that are carried out in one turn of the loop, at 5 to 10 us each."""
 
 
 class RecordSource(Protocol):
@@ -77,12 +80,23 @@ class AppliedImages:
         """Adds the records to the draft."""
         self._images.append(records, end_offset=end_offset, epoch=epoch)
 
-    def seal(self) -> None:
+    async def seal(self) -> None:
         """Seals what was decided so far, to become visible together once it is committed."""
+        await self._settle()
         self._images.seal()
 
-    async def reached(self, end_offset: int) -> None:
-        """Waits until what ends there is committed, and in the image. NOT_CONTROLLER when leadership was lost before that was known."""
+    async def _settle(self) -> None:
+        """Carries out in slices what was appended of thousands of ACLs. Who asks for the draft meanwhile has all the rest done at once."""
+        while not self._images.settle(ACLS_A_SLICE):
+            await pause()
+
+    async def reached(self, end_offset: int | None) -> None:
+        """Waits until what ends there is committed, and in the image; all that was decided before the call, for None.
+
+        NOT_CONTROLLER when leadership was lost before that was known.
+        """
+        if end_offset is None:
+            end_offset = self._images.draft_end_offset
         if self.committed.end_offset >= end_offset:
             return
         if not self._is_own:
@@ -112,6 +126,7 @@ class AppliedImages:
                     self._add(batch)
             except (KeyError, AssertionError) as error:
                 raise self._log.unreadable(self.end_offset, repr(error)) from error
+            await self._settle()
             self._images.commit(self._images.seal().end_offset)
             await pause()
 

@@ -84,8 +84,8 @@ class MetadataStore(Protocol):
         """Decides the records, and returns where they end. NOT_CONTROLLER unless this node is active."""
         ...
 
-    async def committed(self, end_offset: int) -> None:
-        """Waits until what ends there is committed, and in the image. NOT_CONTROLLER when that is not known."""
+    async def committed(self, end_offset: int | None = None) -> None:
+        """Waits until what ends there, or all that was decided, is committed and in the image. NOT_CONTROLLER when that is not known."""
         ...
 
     def on_request(self, request: Request, on_answer: Callable[[Answer], None]) -> Any:

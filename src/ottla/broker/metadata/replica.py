@@ -153,8 +153,8 @@ class MetadataReplica(Part):
         self._feed(quorum.append(quorum.epoch, count, (level, records), self._now_ms()))
         return end_offset
 
-    async def committed(self, end_offset: int) -> None:
-        """Waits until what ends there is committed, and in the image. NOT_CONTROLLER when leadership was lost before that was known."""
+    async def committed(self, end_offset: int | None = None) -> None:
+        """Waits until what ends there, or all that was decided, is committed and in the image. NOT_CONTROLLER when that is not known."""
         await self._applied.reached(end_offset)
 
     # -- requests of other replicas
@@ -302,13 +302,13 @@ class MetadataReplica(Part):
 
     async def _write_decided(self, first: wanted.AppendRecords) -> None:
         """Writes the decision, with the next ones in the queue."""
+        await self._applied.seal()
         (level, records), last = first.records, first
         groups = [records]
         while self._queue and isinstance(following := self._queue[0], wanted.AppendRecords) and following.epoch == first.epoch:
             self._queue.popleft()
             groups.append(following.records[1])
             last = following
-        self._applied.seal()
         await self._log.write_groups(groups, epoch=first.epoch, now_ms=self._world.clock.now_ms(), level=level)
         self._sync_soon(last.end_offset, last.log_version)
 

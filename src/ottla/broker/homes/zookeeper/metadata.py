@@ -197,8 +197,8 @@ class ZookeeperMetadata(Part):
             raise not_controller()
         return self._reign.append(records)
 
-    async def committed(self, end_offset: int) -> None:
-        """Waits until what ends there is in ZooKeeper, and in the image. NOT_CONTROLLER when that cannot be known."""
+    async def committed(self, end_offset: int | None = None) -> None:
+        """Waits until what ends there, or all that was decided, is in ZooKeeper and in the image. NOT_CONTROLLER when that is not known."""
         await self._applied.reached(end_offset)
 
     # -- requests of other brokers

@@ -136,7 +136,7 @@ class Reign:
     async def _commit(self) -> None:
         groups = list(self._queue)
         self._queue.clear()
-        self._applied.seal()
+        await self._applied.seal()
         units = [unit for group in groups for unit in group.units]
         for request in joined(units, bytes_max=self._bytes_max):
             await self._write(request)
