@@ -9,13 +9,15 @@ import ssl
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, load_pem_private_key, pkcs12
+from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
 from tests.broker.certificates import Authority
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.runtime.tls import server_context
 from ottla.security.distinguished_name import subject_of
 from ottla.security.key_stores import ITERATIONS_MAX, kind_of, open_store
+from ottla.tls import TlsKeys, TlsServer
 from ottla.types import Secret
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -56,6 +58,46 @@ def test_a_pkcs12_store_has_its_key_and_chain(made: bytes) -> None:
     assert subject_of(ssl.PEM_cert_to_DER_cert(store.chain)).startswith("CN=node")
     key = load_pem_private_key((store.key or "").encode(), None)
     assert key.public_key() == load_pem_x509_certificate(store.chain.encode()).public_key()
+
+
+def subjects(pem: str) -> list[str]:
+    return [subject_of(certificate.public_bytes(Encoding.DER)) for certificate in load_pem_x509_certificates(pem.encode())]
+
+
+@pytest.mark.parametrize("name", ["chain.jks", "chain.p12"])
+def test_the_authority_of_a_key_is_served_and_trusted_only_as_an_entry_of_its_own(name: str) -> None:
+    """As Java's trust managers do: a store that is the key store as well would let in whoever has a certificate of the nodes' authority."""
+    store = open_store(read(name), PASSWORD, None)
+    assert subjects(store.chain) == ["CN=node", "CN=authority"]
+    assert subjects(store.trusted) == ["CN=node", "CN=partner"]
+
+
+@pytest.mark.parametrize("name", ["two_keys.jks", "two_keys.p12"])
+def test_a_store_of_two_keys_is_refused_for_which_one_is_meant_is_not_said(name: str) -> None:
+    with pytest.raises(KafkaError, match="it has 2 private keys; one is expected") as caught:
+        open_store(read(name), PASSWORD, None)
+    assert caught.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_key_that_openssl_no_longer_decrypts_is_refused_with_a_way_out() -> None:
+    """PBEWithMD5AndDES, of ``openssl pkcs8`` before 1.1: Java decrypts it. OpenSSL says the same for it as for a wrong password."""
+    keys = TlsKeys(read("old_cipher.pem").decode(), Secret(read("old_cipher.key").decode()), Secret("guessed"))
+    with pytest.raises(ValueError, match=r"encrypted by DES, RC2 or RC4, .* -v2 aes-256-cbc") as caught:
+        server_context(TlsServer(keys, None))
+    assert "guessed" not in str(caught.value)
+
+
+def test_clients_are_sent_the_keys_chain_in_order_and_nothing_else() -> None:
+    """OpenSSL puts certificates into a store as they come, and others beside them."""
+    opened = pkcs12.load_pkcs12(read("chain.p12"), b"store-secret")
+    partner, authority = sorted((added.certificate for added in opened.additional_certs), key=lambda one: str(one.subject), reverse=True)
+    assert opened.cert is not None
+    data = pkcs12.serialize_key_and_certificates(
+        b"node", opened.key, opened.cert.certificate, [partner, authority], BestAvailableEncryption(b"store-secret")  # type: ignore[arg-type]
+    )  # fmt: skip
+    store = open_store(data, PASSWORD, None)
+    assert subjects(store.chain) == ["CN=node", "CN=authority"]
+    assert subjects(store.trusted) == ["CN=node"]
 
 
 @pytest.mark.parametrize("name", ["key.jks", "trust.jks", "trust.p12", "made"])

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from ottla.security.key_stores import has_old_cipher
 from ottla.tls import ClientAuth, TlsClient, TlsError, TlsKeys, TlsServer, TlsUntrustedError
 
 _UNTRUSTED: Final = frozenset({2, 18, 19, 20, 21})
@@ -120,6 +121,12 @@ _REFUSED_KEYS: Final = {
 """What is wrong with keys that can be read, by OpenSSL's name for it."""
 
 
+_OLD_CIPHER: Final = (
+    "the private key is encrypted by DES, RC2 or RC4, or its password is wrong; this system's OpenSSL may not have these ciphers: "
+    "encrypt the key by AES, with openssl pkcs8 -provider legacy -provider default -topk8 -v2 aes-256-cbc"
+)
+
+
 def _load_keys(context: ssl.SSLContext, keys: TlsKeys) -> None:
     password = "" if keys.password is None else keys.password.reveal()
     with _in_memory(keys.chain) as chain, _in_memory(keys.key.reveal()) as key:
@@ -128,6 +135,8 @@ def _load_keys(context: ssl.SSLContext, keys: TlsKeys) -> None:
         except ssl.SSLError as error:
             if error.reason in _REFUSED_KEYS:
                 raise ValueError(_REFUSED_KEYS[error.reason]) from None
+            if has_old_cipher(keys.key.reveal()):
+                raise ValueError(_OLD_CIPHER) from None
             what = "the private key or the certificate cannot be read"
             raise ValueError(f"{what}, or the key's password is wrong" if keys.password is not None else what) from None
         except (OSError, ValueError):

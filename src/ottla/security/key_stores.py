@@ -1,6 +1,7 @@
 """Java's key and trust stores, opened to PEM text: JKS by its own format, PKCS12 (RFC 7292) by the extra ``ottla[security]``.
 
 The first bytes of a file say which of the two it is. How often a PKCS12 store wants its password hashed is bounded before it is opened.
+Trusted is what Java trusts: entries of their own, and the certificate of a key, but not the authorities of its chain.
 INVALID_CONFIG, without anything of the store or its password, for one that cannot be read.
 """
 
@@ -9,12 +10,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla.errors import DecodeError, ErrorCode, KafkaError
-from ottla.security.distinguished_name import Der
+from ottla.security.distinguished_name import Der, subject_of
 from ottla.types import Secret
 
 JKS, PKCS12 = "JKS", "PKCS12"
@@ -23,15 +25,20 @@ ITERATIONS_MAX: Final = 1_000_000
 ENTRIES_MAX: Final = 10_000
 DEPTH_MAX: Final = 24
 _MAGIC_JKS: Final = b"\xfe\xed\xfe\xed"
-_SEQUENCE, _OCTETS, _INTEGER, _CONSTRUCTED = 0x30, 0x04, 0x02, 0x20
+_SEQUENCE, _OCTETS, _INTEGER, _OID, _CONSTRUCTED = 0x30, 0x04, 0x02, 0x06, 0x20
+_KEY_BAGS: Final = (bytes.fromhex("2a864886f70d010c0a0101"), bytes.fromhex("2a864886f70d010c0a0102"))  # 1.2.840.113549.1.12.10.1.1 and 2
 _JKS_KEY, _JKS_TRUSTED = 1, 2
 _JKS_KEY_ALGORITHM: Final = bytes.fromhex("2b060104012a02110101")  # 1.3.6.1.4.1.42.2.17.1.1
+_OLD_CIPHERS: Final = frozenset(
+    [bytes.fromhex(f"2a864886f70d0105{last}") for last in ("01", "03", "04", "06", "0a", "0b")]  # PKCS5: DES and RC2
+    + [bytes.fromhex(f"2a864886f70d010c01{last}") for last in ("01", "02", "05", "06")]  # PKCS12: RC4 and RC2
+)
 _DIGEST: Final = hashlib.sha1().digest_size
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedStore:
-    """PEM texts. ``chain`` is that of the key, its own certificate first; ``trusted`` are the other certificates."""
+    """PEM texts. ``chain`` is that of the key, its own certificate first; ``trusted`` are those that a trust store of it has."""
 
     key: str | None = field(repr=False)
     chain: str
@@ -56,9 +63,13 @@ def open_store(data: bytes, password: Secret | None, key_password: Secret | None
 
 
 def _of_pkcs12(data: bytes, password: Secret | None) -> OpenedStore:
-    for count in _iterations(data, 0):
+    for tag, contents, follows_salt in _values(data, 0):
+        count = int.from_bytes(contents, "big") if tag == _INTEGER and follows_salt else 0
         if count > ITERATIONS_MAX:
             raise DecodeError(f"it wants {count if count < 1 << 64 else 'too many'} iterations of hashing; {ITERATIONS_MAX} are allowed")
+    key_count = sum(tag == _OID and contents in _KEY_BAGS for tag, contents, _ in _values(data, 0))
+    if key_count > 1:
+        raise DecodeError(f"it has {key_count} private keys; one is expected")
     try:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError:
@@ -68,25 +79,46 @@ def _of_pkcs12(data: bytes, password: Secret | None) -> OpenedStore:
     except Exception:  # noqa: BLE001 - whatever it says may have parts of the store
         raise DecodeError("it cannot be read as a PKCS12 store, or its password is wrong") from None
 
-    def pem(certificate: Any) -> str:
-        text: str = certificate.certificate.public_bytes(Encoding.PEM).decode()
-        return text
+    def pem(certificates: Iterable[Any]) -> str:
+        return "".join(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
 
-    others = [pem(certificate) for certificate in found.additional_certs]
+    own = [] if found.cert is None else [found.cert.certificate]
+    others = [added.certificate for added in found.additional_certs]
     if found.key is None:
-        own = [] if found.cert is None else [pem(found.cert)]
-        return OpenedStore(None, "", "".join([*own, *others]))
-    if found.cert is None:
+        return OpenedStore(None, "", pem([*own, *others]))
+    if not own:
         raise DecodeError("it has a private key, and no certificate of it")
+    try:
+        chain = _chain(own[0], others)
+        entries = [added.certificate for added in found.additional_certs if _is_entry(added, Encoding.DER)]
+    except ValueError:
+        raise DecodeError("a name of its certificates cannot be read") from None
     try:
         key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     except Exception:  # noqa: BLE001 - a kind of key that has no such form
         raise DecodeError("its private key is of a kind that TLS does not have") from None
-    return OpenedStore(key, "".join([pem(found.cert), *others]), "".join([pem(found.cert), *others]))
+    return OpenedStore(key, pem(chain), pem([*own, *entries]))
 
 
-def _iterations(data: bytes, depth: int) -> Iterator[int]:
-    """Yields numbers that follow a salt, wherever they are: all that PKCS12 has of the kind, as far as it is not encrypted itself."""
+def _chain(own: Any, others: Sequence[Any]) -> list[Any]:
+    """Returns the certificate, its issuer's, and so on, as far as the others have them."""
+    chain = [own]
+    while chain[-1].issuer != chain[-1].subject:
+        above = next((one for one in others if one.subject == chain[-1].issuer and one not in chain), None)
+        if above is None:
+            break
+        chain.append(above)
+    return chain
+
+
+def _is_entry(added: Any, der: Any) -> bool:
+    """True for a certificate of an entry of its own, which has the entry's name. One of a key's chain has none, or its subject's (Java)."""
+    name = added.friendly_name
+    return name is not None and name.decode(errors="replace") != subject_of(added.certificate.public_bytes(der))
+
+
+def _values(data: bytes, depth: int) -> Iterator[tuple[int, bytes, bool]]:
+    """Yields tag and contents of each value, wherever it is, and whether it follows a salt; what is encrypted is one value."""
     if depth > DEPTH_MAX:
         raise DecodeError("it is nested too deeply")
     values, after_salt = Der(data), False
@@ -95,10 +127,9 @@ def _iterations(data: bytes, depth: int) -> Iterator[int]:
             tag, contents, _ = values.any()
         except DecodeError:
             return  # bytes that are no DER
-        if tag == _INTEGER and after_salt:
-            yield int.from_bytes(contents, "big")
+        yield tag, contents, after_salt
         if tag & _CONSTRUCTED or (tag == _OCTETS and contents[:1] == b"\x30"):
-            yield from _iterations(contents, depth + 1)
+            yield from _values(contents, depth + 1)
         after_salt = tag == _OCTETS
 
 
@@ -137,7 +168,7 @@ class _Jks:
                 raise DecodeError("it has an entry that is neither a key nor a certificate")
         if len(keys) > 1:
             raise DecodeError(f"it has {len(keys)} private keys; one is expected")
-        return OpenedStore(keys[0] if keys else None, "".join(chain), "".join([*chain, *trusted]))
+        return OpenedStore(keys[0] if keys else None, "".join(chain), "".join([*chain[:1], *trusted]))
 
     def _counted(self) -> int:
         count = self._number(4)
@@ -177,6 +208,16 @@ class _Jks:
             raise DecodeError("it is a JKS store that is cut")
         taken, self._position = self._data[self._position : end], end
         return taken
+
+
+def has_old_cipher(key: str) -> bool:
+    """True for a PEM key that is encrypted by DES, RC2 or RC4, which OpenSSL 3 has only with its legacy provider."""
+    body = re.search(r"-----BEGIN ENCRYPTED PRIVATE KEY-----(.*?)-----END", key, re.DOTALL)
+    try:
+        algorithm = Der(Der(Der(base64.b64decode(body[1])).take(_SEQUENCE)).take(_SEQUENCE)).take(_OID) if body is not None else b""
+    except (ValueError, DecodeError):
+        return False
+    return algorithm in _OLD_CIPHERS
 
 
 def _pem(label: str, data: bytes) -> str:
