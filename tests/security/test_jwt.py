@@ -131,8 +131,10 @@ def test_what_none_of_the_keys_has_signed_is_refused(token: str) -> None:
 
 
 def test_an_unknown_key_has_an_error_of_its_own() -> None:
-    with pytest.raises(UnknownKeyError):
+    with pytest.raises(UnknownKeyError) as caught:
         check(signed(claims(), {"alg": "RS256", "kid": "new"}))
+    assert caught.value.key_id == "new"
+    assert "new" not in caught.value.message
 
 
 def test_a_signature_is_of_this_content() -> None:

@@ -124,7 +124,11 @@ class Claims(Struct, frozen=True):
 
 
 class UnknownKeyError(Refusal):
-    """The token names a key that is not in the set: the set may have a newer version."""
+    """The token names a key that is not in the set: the set may have a newer version. ``key_id`` is what the client sent, for no log."""
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__("a token of a key that is not in the key set")
+        self.key_id = key_id
 
 
 def verified(token: str, keys: Sequence[SigningKey], expected: Expected, now_ms: int) -> Claims:
@@ -152,7 +156,7 @@ def _candidates(header: Mapping[str, Any], keys: Sequence[SigningKey]) -> Sequen
         return fitting
     named = [key for key in keys if key.key_id == key_id][:TRIED_MAX]
     if not named:
-        raise UnknownKeyError("a token of a key that is not in the key set")
+        raise UnknownKeyError(str(key_id))
     if any(key.algorithm != algorithm for key in named):
         raise Refusal("a token that names another algorithm than its key's")
     return named

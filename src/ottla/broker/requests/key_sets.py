@@ -1,7 +1,8 @@
 """The keys that sign OAUTHBEARER tokens (``sasl.oauthbearer.jwks.endpoint.url``): of a file, or fetched over HTTPS.
 
 A set is read when its listener is bound, and again every ``sasl.oauthbearer.jwks.endpoint.refresh.ms``; a token that names a key that is
-not there has it read again, at most once in ``AGAIN_MS``, however many such tokens come. A set that cannot be read leaves the old one.
+not there has it read again: for each key at most once in ``AGAIN_MS``, and for all of them once in ``APART_MS``, however many such tokens
+come. A stranger's invented key keeps no new one of the issuer's out. A set that cannot be read leaves the old one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ REFRESH: Final = "sasl.oauthbearer.jwks.endpoint.refresh.ms"
 BACKOFF: Final = "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"
 BACKOFF_MAX: Final = "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"
 AGAIN_MS: Final = 60_000
+APART_MS: Final = 2_000
+MISSED_MAX: Final = AGAIN_MS // APART_MS
 
 
 class KeySet:
@@ -39,7 +42,8 @@ class KeySet:
         self._is_reading = False
         self._is_stopped = False
         self._failures = 0
-        self._asked_ms = -AGAIN_MS
+        self._missed: dict[int, int] = {}
+        """When the set was read for a key that it did not have, by the hash of the key's id, oldest first."""
 
     async def begin(self) -> None:
         """Starts to read the keys. INVALID_CONFIG for a file that is no key set. Fetched keys come later; no client is let in before."""
@@ -49,11 +53,17 @@ class KeySet:
             await self.read()
             self._later()
 
-    def look_again(self) -> None:
-        """Looks again, for there may be a newer set."""
-        now_ms = self._world.clock.monotonic_ms()
-        if not self._is_reading and not self._is_stopped and now_ms - self._asked_ms >= AGAIN_MS:
-            self._asked_ms = now_ms
+    def look_again(self, key_id: str) -> None:
+        """Looks again, for there may be a newer set, which has the key."""
+        now_ms, name = self._world.clock.monotonic_ms(), hash(key_id)
+        last_ms = next(reversed(self._missed.values()), now_ms - APART_MS)
+        if self._is_reading or self._is_stopped or now_ms - last_ms < APART_MS:
+            return
+        if now_ms - self._missed.get(name, now_ms - AGAIN_MS) >= AGAIN_MS:
+            self._missed.pop(name, None)
+            self._missed[name] = now_ms
+            if len(self._missed) > MISSED_MAX:
+                del self._missed[next(iter(self._missed))]
             self._due()
 
     def stop(self) -> None:

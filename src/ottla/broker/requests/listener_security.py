@@ -304,8 +304,8 @@ class SaslOffer:
             raise Refusal("OAUTHBEARER, which this listener did not offer when the broker started")
         try:
             return verified(token, key_set.keys, expected_of(self._config, self._listener), self._clock.now_ms())
-        except UnknownKeyError:
-            key_set.look_again()
+        except UnknownKeyError as error:
+            key_set.look_again(error.key_id)
             raise
 
     def session_ms(self, mechanism: str) -> int:
