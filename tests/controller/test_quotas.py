@@ -30,7 +30,7 @@ def test_quotas_are_set_changed_and_removed() -> None:
 
 def test_defaults_and_addresses_have_quotas_too() -> None:
     image = alter(EMPTY_IMAGE, ("user", None), consumer_byte_rate=1.0, controller_mutation_rate=0.1)
-    image = alter(image, ("ip", "192.0.2.1"), connection_creation_rate=0.0)
+    image = alter(image, ("ip", "192.0.2.1"), connection_creation_rate=2.0**31 - 1)
     image = alter(image, ("ip", None), connection_creation_rate=5.0)
     assert len(image.quotas) == 3
     assert replay(EMPTY_IMAGE, snapshot_records(image)) == image
@@ -55,6 +55,11 @@ def test_defaults_and_addresses_have_quotas_too() -> None:
         ([A], {"producer_byte_rate": math.nan}),
         ([A], {"request_percentage": math.inf}),
         ([A], {"consumer_byte_rate": 1e300}),
+        ([A], {"consumer_byte_rate": 2.0**63}),
+        ([A], {"producer_byte_rate": 1000.00001}),
+        ([("ip", "192.0.2.1")], {"connection_creation_rate": 0.0}),
+        ([("ip", "192.0.2.1")], {"connection_creation_rate": 2.0**31}),
+        ([("ip", "192.0.2.1")], {"connection_creation_rate": math.inf}),
     ],
 )
 def test_what_is_no_quota_is_refused(entity: list[tuple[str, str | None]], changes: dict[str, float]) -> None:
@@ -62,6 +67,11 @@ def test_what_is_no_quota_is_refused(entity: list[tuple[str, str | None]], chang
         alter_quotas(EMPTY_IMAGE, entity, list(changes.items()))
     assert refused.value.code == ErrorCode.INVALID_REQUEST
     assert len(refused.value.message) < 300
+
+
+def test_a_whole_number_may_be_off_by_what_computing_it_takes() -> None:
+    """As in Kafka, which allows a millionth."""
+    assert alter(EMPTY_IMAGE, A, producer_byte_rate=2.9999999).quotas == {(A,): {"producer_byte_rate": 3.0}}
 
 
 def test_a_quota_is_not_listed_twice_in_one_entry() -> None:

@@ -16,14 +16,16 @@ from ottla.messages.metadata_records import ClientQuotaRecord
 from ottla.messages.metadata_records import QuotaEntity as RecordedEntity
 from ottla.metadata.image import CLIENT_ID, CONNECTION_RATE, IP, USER, ClusterImage, QuotaEntity
 
-_CLIENT_KEYS: Final = {
-    "producer_byte_rate": True,
-    "consumer_byte_rate": True,
-    "request_percentage": False,
-    "controller_mutation_rate": False,
+_CLIENT_KEYS: Final[Mapping[str, int | None]] = {
+    "producer_byte_rate": 2**63 - 1,
+    "consumer_byte_rate": 2**63 - 1,
+    "request_percentage": None,
+    "controller_mutation_rate": None,
 }
-_IP_KEYS: Final = {CONNECTION_RATE: True}
-"""Key to whether it takes whole numbers only."""
+_IP_KEYS: Final[Mapping[str, int | None]] = {CONNECTION_RATE: 2**31 - 1}
+"""Key to the largest value; None for those that may be fractions."""
+WHOLE_WITHIN: Final = 1e-6
+"""So close to a whole number a value counts as one: clients compute rates."""
 
 NAME_LENGTH_MAX: Final = 255
 
@@ -52,7 +54,7 @@ def alter_quotas(image: ClusterImage, entity: Sequence[tuple[str, str | None]], 
             if key in current:
                 records.append(ClientQuotaRecord(names, key, 0.0, True))
             continue
-        _check_value(key, value, is_whole=keys[key], may_be_zero=key in _IP_KEYS)
+        value = _checked_value(key, value, keys[key])
         if current.get(key) != value:
             records.append(ClientQuotaRecord(names, key, value, False))
     return Recorded(tuple(records))
@@ -110,11 +112,17 @@ def _fits(own: str | None, match: int, name: str | None) -> bool:
     return own is None if match == MatchType.DEFAULT else True
 
 
-def _check_value(key: str, value: float, *, is_whole: bool, may_be_zero: bool) -> None:
-    if not (value > 0 or (may_be_zero and value == 0)):  # also refuses what is not a number
+def _checked_value(key: str, value: float, largest: int | None) -> float:
+    """Returns the value, as a whole number where one is expected and meant."""
+    if not value > 0:  # also refuses what is not a number
         raise _refused(f"{key}={value} must be above 0")
-    if value == float("inf") or (is_whole and value != int(value)) or (is_whole and value >= 2**63):
-        raise _refused(f"{key}={value} must be an integer" if is_whole else f"{key}={value} must be finite")
+    if value == float("inf") or (largest is not None and value > largest):
+        raise _refused(f"{key}={value} must be {'finite' if largest is None else f'{largest} at most'}")
+    if largest is None:
+        return value
+    if abs(value - round(value)) > WHOLE_WITHIN:
+        raise _refused(f"{key}={value} must be an integer")
+    return float(round(value))
 
 
 def _check_address(name: str) -> None:
