@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -112,7 +111,7 @@ def _chain(own: Any, others: Sequence[Any]) -> list[Any]:
 
 
 def _is_entry(added: Any, der: Any) -> bool:
-    """True for a certificate of an entry of its own, which has the entry's name. One of a key's chain has none, or its subject's (Java)."""
+    """Returns whether it is an entry of its own, and has the entry's name. One of a key's chain has none, or its subject's (Java)."""
     name = added.friendly_name
     return name is not None and name.decode(errors="replace") != subject_of(added.certificate.public_bytes(der))
 
@@ -211,10 +210,10 @@ class _Jks:
 
 
 def has_old_cipher(key: str) -> bool:
-    """True for a PEM key that is encrypted by DES, RC2 or RC4, which OpenSSL 3 has only with its legacy provider."""
-    body = re.search(r"-----BEGIN ENCRYPTED PRIVATE KEY-----(.*?)-----END", key, re.DOTALL)
+    """Returns whether a PEM key is encrypted by DES, RC2 or RC4, which OpenSSL 3 has only with its legacy provider."""
+    body = key.partition("ENCRYPTED PRIVATE KEY-----")[2].partition("-----")[0]
     try:
-        algorithm = Der(Der(Der(base64.b64decode(body[1])).take(_SEQUENCE)).take(_SEQUENCE)).take(_OID) if body is not None else b""
+        algorithm = Der(Der(Der(base64.b64decode(body)).take(_SEQUENCE)).take(_SEQUENCE)).take(_OID)
     except (ValueError, DecodeError):
         return False
     return algorithm in _OLD_CIPHERS
