@@ -6,7 +6,7 @@ import pytest
 
 from ottla.broker.fetching.aborted_run import AbortedRun
 from ottla.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchResponse, PartitionData
-from ottla.storage.segment.transaction_index import BEGINNING
+from ottla.storage.segment.transaction_index import START
 from ottla.wire.compiler import encode
 
 PAIRS = [(7, 3), (2**63 - 1, 2**40), (0, 0)]
@@ -18,6 +18,6 @@ def test_a_run_is_encoded_as_the_list_of_its_transactions(version: int) -> None:
         data = PartitionData(0, 0, 9, aborted_transactions=aborted, records=None)
         return encode(FetchResponse(responses=[FetchableTopicResponse("t", bytes(16), [data])]), version)
 
-    run = AbortedRun(b"".join(BEGINNING.pack(*pair) for pair in PAIRS), version)
+    run = AbortedRun(b"".join(START.pack(*pair) for pair in PAIRS), version)
     assert len(run) == len(PAIRS)
     assert answer(run) == answer([AbortedTransaction(*pair) for pair in PAIRS])  # type: ignore[arg-type]  # as a list is sent

@@ -28,7 +28,7 @@ from ottla.storage.compaction.job import CLEAN_JOB
 from ottla.storage.config import LogConfig
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.storage.log.replay import Aborted
-from ottla.storage.segment.transaction_index import BEGINNING
+from ottla.storage.segment.transaction_index import START
 
 DIRECTORY = "/data/topic-0"
 DELETE_RETENTION_MS = 1000
@@ -309,7 +309,7 @@ async def _read_committed(log: PartitionLog, end_offset: int) -> set[int]:
         part = await log.read(offset, max_bytes=300, end_offset=end_offset, with_aborted=True)
         if part is None:
             break
-        aborted = AbortedTransactions(list(itertools.starmap(Aborted, BEGINNING.iter_unpack(part.aborted))))
+        aborted = AbortedTransactions(list(itertools.starmap(Aborted, START.iter_unpack(part.aborted))))
         data = part.region.read()
         for position, header in iterate_batches(data):
             if aborted.admits(data, position, header) and not header.is_control:

@@ -19,7 +19,7 @@ from ottla.storage.log.replica_copy import ReplicaCopy
 from ottla.storage.producers import ProducerStates
 from ottla.storage.segment import transaction_index
 from ottla.storage.segment.files import INDEX_SUFFIX, LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, offsets_of
-from ottla.storage.segment.transaction_index import BEGINNING, Transaction, TransactionIndex, from_bytes, to_bytes
+from ottla.storage.segment.transaction_index import START, Transaction, TransactionIndex, from_bytes, to_bytes
 
 PRODUCERS = range(3)
 SMALL: Any = {"segment_bytes": 400, "file_delete_delay_ms": 0}
@@ -58,7 +58,7 @@ def end(log: PartitionLog, producer_id: int, *, is_commit: bool) -> None:
 
 def pairs(beginnings: bytes | bytearray) -> list[tuple[int, int]]:
     """Their producer ids and first offsets."""
-    return list(BEGINNING.iter_unpack(beginnings))
+    return list(START.iter_unpack(beginnings))
 
 
 def check(log: PartitionLog) -> None:

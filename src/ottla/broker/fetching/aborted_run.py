@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ottla.storage.segment.transaction_index import BEGINNING
+from ottla.storage.segment.transaction_index import START
 
 _TAGGED_FIELDS_SINCE: Final = 12
 
@@ -19,10 +19,10 @@ class AbortedRun:
     __slots__ = ("_count", "_piece")
 
     def __init__(self, beginnings: bytes | bytearray, version: int) -> None:
-        self._count = len(beginnings) // BEGINNING.size
+        self._count = len(beginnings) // START.size
         if version < _TAGGED_FIELDS_SINCE:
             beginnings = bytearray(beginnings)
-            del beginnings[BEGINNING.size - 1 :: BEGINNING.size]
+            del beginnings[START.size - 1 :: START.size]
         self._piece = bytes(beginnings)
 
     def __len__(self) -> int:

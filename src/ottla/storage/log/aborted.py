@@ -45,7 +45,7 @@ class AbortedInLog:
     # -- looking up
 
     async def beginnings(self, start_offset: int, end_offset: int) -> bytearray:
-        """Returns the ``BEGINNING`` of each transaction that may have a record there: what readers are given."""
+        """Returns the ``START`` of each transaction that may have a record there: what readers are given."""
         if not self._blocks:  # as in most logs
             return self.tail.beginnings(start_offset, end_offset)
         needed = self._needed(start_offset, end_offset)

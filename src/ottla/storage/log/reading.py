@@ -28,7 +28,7 @@ class LogSlice(msgspec.Struct, gc=False):
     region: FileRegion
     first_offset: int  # base offset of the first batch: at or before the one asked for
     end_offset: int  # after the last batch, or some batches later where it is cut off
-    aborted: bytes | bytearray = b""  # the ``BEGINNING`` of each aborted transaction, where they were asked for
+    aborted: bytes | bytearray = b""  # the ``START`` of each aborted transaction, where they were asked for
 
 
 class FoundTimestamp(NamedTuple):

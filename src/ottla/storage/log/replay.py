@@ -11,7 +11,7 @@ from ottla.records.batch import BatchHeader, iterate_batches
 from ottla.records.control import end_marker_of
 from ottla.records.iteration import Record, walk_records
 from ottla.storage.log.partition_log import PartitionLog
-from ottla.storage.segment.transaction_index import BEGINNING
+from ottla.storage.segment.transaction_index import START
 
 _READ_BYTES: Final = 1 << 18
 """Read and handed out before the caller may let others have their turn: some milliseconds."""
@@ -81,4 +81,4 @@ async def _reads(
         data = part.region.read()
         batches = [(data, position, header) for position, header in iterate_batches(data, check_crc=check_crc)]
         offset = batches[-1][2].last_offset + 1
-        yield batches, AbortedTransactions(list(itertools.starmap(Aborted, BEGINNING.iter_unpack(part.aborted))))
+        yield batches, AbortedTransactions(list(itertools.starmap(Aborted, START.iter_unpack(part.aborted))))

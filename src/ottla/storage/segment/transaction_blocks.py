@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from ottla.errors import DecodeError
 from ottla.ports import Disk
-from ottla.storage.segment.transaction_index import BEGINNING, ENTRY, Transaction, TransactionIndex, checked_entries
+from ottla.storage.segment.transaction_index import ENTRY, START, Transaction, TransactionIndex, checked_entries
 
 BLOCK_ENTRIES: Final = 1024
 
@@ -95,12 +95,12 @@ def with_markers_at(data: bytes, offsets: Set[int]) -> bytes:
 
 
 def beginnings_in(data: bytes, start_offset: int, end_offset: int) -> bytes:
-    """Returns the ``BEGINNING`` of the block's transactions that may have a record there."""
+    """Returns the ``START`` of the block's transactions that may have a record there."""
     at = _at(data, start_offset)
     count = len(data) // ENTRY.size
     end = min(bisect_left(range(count), end_offset, at, key=lambda index: _stable_offset(data, index)) + 1, count)
     part = data[at * ENTRY.size : end * ENTRY.size]
-    return b"".join(BEGINNING.pack(producer_id, first) for _, producer_id, first, _, _ in ENTRY.iter_unpack(part) if first < end_offset)
+    return b"".join(START.pack(producer_id, first) for _, producer_id, first, _, _ in ENTRY.iter_unpack(part) if first < end_offset)
 
 
 def _at(data: bytes, offset: int) -> int:

@@ -25,7 +25,7 @@ from ottla.storage.segment.minima import Minima
 
 ENTRY: Final = struct.Struct(">hqqqq")
 VERSION: Final = 0
-BEGINNING: Final = struct.Struct(">qqx")
+START: Final = struct.Struct(">qqx")
 """Producer id and first offset, as the answers of Fetch have them from version 12 on: no tagged fields follow."""
 LOOKED_AT: Final = 1000
 """So many entries are sooner looked at, each of them, than passed over."""
@@ -77,7 +77,7 @@ class TransactionIndex:
         count = len(self._last_offsets)
         if count and first_offset < self._first_offset(count - 1):
             self._falls.append(count)
-        self._beginnings += BEGINNING.pack(producer_id, first_offset)
+        self._beginnings += START.pack(producer_id, first_offset)
         self._last_offsets.append(last_offset)
         self._stable_offsets.append(stable_offset)
 
@@ -90,10 +90,10 @@ class TransactionIndex:
         return ((*pair, last_offset, stable_offset) for pair, last_offset, stable_offset in columns)
 
     def _pairs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        return BEGINNING.iter_unpack(self._beginnings[start * BEGINNING.size : end * BEGINNING.size])
+        return START.iter_unpack(self._beginnings[start * START.size : end * START.size])
 
     def beginnings(self, start_offset: int, end_offset: int) -> bytearray:
-        """Returns the ``BEGINNING`` of the transactions that may have a record there: what readers are given.
+        """Returns the ``START`` of the transactions that may have a record there: what readers are given.
 
         They started before the end, and have not ended before the start.
         """
@@ -101,11 +101,11 @@ class TransactionIndex:
         if start < end and self._do_rise(start, end):
             if self._first_offset(end - 1) >= end_offset:
                 end = bisect_left(range(end), end_offset, start, key=self._first_offset)
-            found = self._beginnings[start * BEGINNING.size : end * BEGINNING.size]
+            found = self._beginnings[start * START.size : end * START.size]
         else:
-            found = bytearray().join(BEGINNING.pack(*pair) for pair in self._pairs(start, end) if pair[1] < end_offset)
+            found = bytearray().join(START.pack(*pair) for pair in self._pairs(start, end) if pair[1] < end_offset)
         for index in later:
-            found += self._beginnings[index * BEGINNING.size : (index + 1) * BEGINNING.size]
+            found += self._beginnings[index * START.size : (index + 1) * START.size]
         return found
 
     def _looked_at(self, start_offset: int, end_offset: int) -> tuple[int, int, Iterable[int]]:
@@ -119,18 +119,18 @@ class TransactionIndex:
         return start, start, itertools.takewhile(end.__gt__, self._minima.below(end_offset, start))
 
     def _do_rise(self, start: int, end: int) -> bool:
-        """Whether first offsets of these entries do not fall, as those of short transactions: none need be looked at one by one."""
+        """Whether first offsets of these entries do not fall, as short transactions have them: none need be looked at one by one."""
         fall = bisect_right(self._falls, start)
         return fall == len(self._falls) or self._falls[fall] >= end
 
     def _first_offset(self, index: int) -> int:
-        first_offset: int = BEGINNING.unpack_from(self._beginnings, index * BEGINNING.size)[1]
+        first_offset: int = START.unpack_from(self._beginnings, index * START.size)[1]
         return first_offset
 
     def truncate(self, end_offset: int) -> None:
         """Removes what is at or after the log's new end."""
         count = self._at(end_offset)
-        del self._beginnings[count * BEGINNING.size :], self._last_offsets[count:], self._stable_offsets[count:]
+        del self._beginnings[count * START.size :], self._last_offsets[count:], self._stable_offsets[count:]
         del self._falls[bisect_left(self._falls, count) :]
         if self._minima is not None:
             self._minima.truncate(count)
