@@ -14,7 +14,7 @@ _TAGGED_FIELDS_SINCE: Final = 12
 
 
 class AbortedRun:
-    """Is to an encoder a list of structs that were encoded before: it has their number, and yields all of them as one piece."""
+    """The structs of a list, encoded before: an encoder has their number, and gets all of them as one piece."""
 
     __slots__ = ("_count", "_piece")
 
