@@ -11,6 +11,7 @@ from tests.cluster.in_simulation import SimNodes, play
 
 from ottla.client.admin import Admin, OffsetSpec
 from ottla.client.cluster import Cluster
+from ottla.client.fetcher import Fetcher
 from ottla.client.late_answers import AGAIN_MS, LATE_MS
 from ottla.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from ottla.messages.metadata import MetadataResponse, MetadataResponseBroker
@@ -50,6 +51,36 @@ def test_a_partition_is_read_from_its_start_while_the_leader_of_another_one_hang
             assert now() - began < SOON
             assert [record.partition for record in await take(consumer, 1)] == [1]
             assert now() - began < SESSION_SECONDS + (LATE_MS + AGAIN_MS) / 1000
+            await consumer.close()
+
+        await nodes.act(read)
+        nodes.nodes[2].machine.resume_process()
+
+    play(body)
+
+
+def test_a_position_is_waited_for_while_records_of_another_partition_have_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was asked for again and again without a pause then, so that nothing else ran in the loop, the look-up of the position included."""
+    waits = 0
+    wait = Fetcher.wait
+
+    async def counted(fetcher: Fetcher, timeout_ms: float, **more: bool) -> None:
+        nonlocal waits
+        waits += 1
+        assert waits < 1000, "it does not wait"
+        await wait(fetcher, timeout_ms, **more)
+
+    async def body(nodes: SimNodes) -> None:
+        await two_leaders(nodes)
+
+        async def read(cluster: Cluster) -> None:
+            await cluster.refresh(["t"])
+            consumer = consumer_of(cluster)
+            nodes.nodes[2].machine.pause_process()
+            consumer.assign([OF_SECOND, OF_FIRST])
+            monkeypatch.setattr(Fetcher, "wait", counted)
+            assert await consumer.position(OF_SECOND) == 0
+            assert sorted(record.partition for record in await take(consumer, 2)) == [0, 1]
             await consumer.close()
 
         await nodes.act(read)

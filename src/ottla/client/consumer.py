@@ -287,7 +287,7 @@ class Consumer(LookUps):
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the position of {partition} is not known")
-            await self._fetcher.wait(left_ms)
+            await self._fetcher.wait(left_ms, for_more=True)
 
     def pause(self, partitions: Iterable[PartitionLike]) -> None:
         """Stops handing out records of these until ``resume``; positions stay. UNKNOWN_TOPIC_OR_PARTITION for one that is not assigned."""

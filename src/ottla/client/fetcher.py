@@ -85,13 +85,16 @@ class Fetcher:
     def wake(self) -> None:
         self._news.set()
 
-    async def wait(self, timeout_ms: float) -> None:
-        """Waits until something has come, or the time is over. Keeps one fetch in flight to every broker meanwhile."""
+    async def wait(self, timeout_ms: float, *, for_more: bool = False) -> None:
+        """Waits until something has come, or the time is over. Keeps one fetch in flight to every broker meanwhile.
+
+        Records that have come before count, unless it is ``for_more``: who waits for a position would not let go of the loop for them.
+        """
         if self.is_ended:
             raise closed()
         self._news.clear()
         self.start()
-        if self._buffer.has_some():
+        if self._buffer.has_some() and not for_more:
             return
         try:
             async with asyncio.timeout(min(timeout_ms, self._retry_in_ms()) / 1000):
