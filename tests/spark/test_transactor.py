@@ -293,3 +293,37 @@ def test_partitions_of_another_cluster_are_looked_up_together(monkeypatch: pytes
         assert [topics for topics in asked if topics != {TARGET}] == [{"elsewhere", "there"}]
 
     run(main())
+
+
+@pytest.mark.parametrize("deleted", [["other"], ["in", "other"]])
+def test_a_topic_that_is_deleted_before_its_offsets_are_committed_holds_its_batch_up_once(deleted: list[str]) -> None:
+    """With failOnDataLoss=false the batch comes again, with the same ends. It was refused until the process ended."""
+    course = Course(1, Counter())
+    other = TopicPartition("other", 0)
+    read_to = {SOURCE: ROW_COUNT, other: 5}
+
+    async def main() -> None:
+        await course.begin(2)
+        await create(course.broker, other.topic)
+        client = SimClient(course.simulation, "driver", course.broker.bootstrap, request_timeout_ms=3_000)
+        transactor, machine = Transactor(client.cluster(), client.cluster, APP, SETTINGS), ExactlyOnce(APP)
+
+        async def batch() -> Batch:
+            return Batch("q", 0, "hash", {SOURCE: 0, other: 0}, await transactor.places(read_to, topic=TARGET, number=0))
+
+        async def at(asked: Ask) -> None:
+            if isinstance(asked, Seal):
+                admin = Admin(course.broker.client("admin"))
+                assert await admin.delete_topics(deleted) == dict.fromkeys(deleted)
+                await admin.close()
+
+        planned = await batch()
+        assert planned.end == read_to
+        with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await course.deliver(transactor, machine, planned, at)
+        again = await batch()
+        assert again.end == ({SOURCE: ROW_COUNT} if len(deleted) == 1 else {TopicPartition(TARGET, 0): 1})
+        assert await course.deliver(transactor, machine, again)
+        await course.judge(1)
+
+    run(main())

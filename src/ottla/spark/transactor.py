@@ -36,6 +36,7 @@ class Transactor:
         self._settings = settings
         self._producer: Producer | None = None
         self._begun_ms: int | None = None  # of the transaction that is open, by the monotonic clock
+        self._has_looked = False  # for the sources' partitions, since it was made, or a step has failed
 
     @property
     def producer(self) -> Producer:
@@ -83,6 +84,7 @@ class Transactor:
 
         One of a record that is too large has the way out.
         """
+        self._has_looked = False  # a topic whose offsets were refused may have been deleted
         if isinstance(error, TransactionAbortableError) and error.code in TOO_LARGE:
             return TransactionAbortableError(error.code, f"{error.message}; {RAISE_LIMIT}")
         timeout_ms = self._settings.transaction_timeout_ms
@@ -113,11 +115,12 @@ class Transactor:
         topic, or for the partition where its checkpoint is ``kept``.
 
         A source may be of another cluster, of no topic at all, or of a pattern that no topic matches yet; the marker needs an offset to be
-        in.
+        in. A topic that was deleted since the batch was planned takes none, so after a failure all are looked up again.
         """
-        unknown = {partition.topic for partition in ends if not self._has(partition)}
-        if unknown:
-            await self._refresh(unknown)
+        unsure = {partition.topic for partition in ends if not self._has_looked or not self._has(partition)}
+        if unsure:
+            await self._refresh(unsure)
+            self._has_looked = True
         found = {partition: offset for partition, offset in ends.items() if self._has(partition)}
         if found:
             return found
