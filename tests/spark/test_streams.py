@@ -16,10 +16,13 @@ from tests.spark.test_rows import stored
 
 from ottla.cli.pipeline_status import status_rows
 from ottla.errors import KafkaError
-from ottla.spark import catch_up, read_table, read_topic, route, to_topic
+from ottla.spark import catch_up, dead_letters, read_table, read_topic, route, to_topic
 from ottla.spark.dead_letters import LeftOutWarning
+from ottla.spark.lookup import Lookup
+from ottla.spark.offsets import TOPIC_IDS
 from ottla.spark.pipelines import running
 from ottla.spark.progress import progress_line
+from ottla.spark.reading import DataLossError
 from ottla.spark.values import Json
 from ottla.sync import Admin, Producer
 from ottla.types import TopicPartition
@@ -444,3 +447,28 @@ def test_a_field_that_is_not_null_and_missing_ends_a_query_without_a_topic_of_ba
         run(rows.select("id").writeStream.format("noop"), tmp_path)
     with pytest.raises(SparkRuntimeException, match="the schema: field kunde is missing, and NOT NULL in the schema; a later record"):
         read_table(spark, orders, "id string, kunde string not null", bootstrap=topics.bootstrap).count()
+
+
+def test_dead_letters_are_no_records_of_a_topic_that_was_made_again_meanwhile(spark, topics: Topics):
+    """They were, where the new topic had as many: the batch's own bad rows were in no topic, and those came again with the next batch."""
+    orders, letters = topics.create(), topics.create()
+    names = []
+    for fails in ("true", "false"):
+        read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap, options={"failOnDataLoss": fails})
+        names.append(next(reversed(dead_letters._SOURCES)))
+    topics.produce(orders, [(None, b"?")])
+    [known] = Lookup(topics.options(orders)).selection(must_exist=True).topic_ids.values()
+    end = json.dumps({orders: {"0": 1}, TOPIC_IDS: {orders: known}})
+
+    def values(name: str) -> list[Any]:
+        found = dead_letters.dead_letters(spark, {name: 1}, [None], [end])
+        return [value for batch in found for value in batch.column("value").to_pylist()]
+
+    assert values(names[0]) == [b"?"]
+    topics.delete(orders)
+    topics.create(name=orders)
+    topics.produce(orders, [(None, b"!")])
+    with pytest.raises(DataLossError, match=f"'{orders}' was deleted and made again before its bad rows were written to {letters}"):
+        values(names[0])
+    with pytest.warns(UserWarning, match="was deleted and made again"):
+        assert values(names[1]) == []

@@ -3,15 +3,21 @@
 A processor's changes of its state come as rows among its results (``state_changes``), with all of a change in one more column.
 ``to_topic`` makes records of both, so that one transaction has the results, the state and the source's offsets. Spark counts the changes
 where they are made: a batch that has fewer of them at its sink fails, and no topic is left without a change.
+
+A changelog that someone deletes while its query runs is made again, and the query goes on: the state is in the checkpoint, and the topic
+is for readers. They are to know that it lacks what has not changed since, so the query says it.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.checkpoint import COUNTED
+from ottla.spark.compacted_topics import ensure_compacted, id_of
+from ottla.spark.lookup import Lookup
 from ottla.spark.options import invalid
 from ottla.spark.state_changes import CHANGE, LoggingProcessor
 
@@ -23,7 +29,39 @@ if TYPE_CHECKING:
 SUFFIX: Final = "-changelog"
 CONFIGS: Final = {"cleanup.policy": "compact"}
 _COUNT: Final = f"{COUNTED}changes."
+LOOK_S: Final = 10.0
+"""A changelog is looked up with a batch that changes it, and not more often."""
 _NUMBERS: Final = itertools.count()
+
+
+class Changelogs:
+    """The changelogs that a query has written since it started."""
+
+    def __init__(self, settings: Mapping[str, str], now_s: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._now_s = now_s
+        self._known: dict[str, tuple[bytes, float]] = {}  # which topic it is, and when that was looked up
+
+    def ensure(self, topic: str, number: int) -> str | None:
+        """Makes sure that the topic exists, and keeps the newest record of each key, before batch ``number`` is written.
+
+        Returns what readers have to know of it: that it has no changes of earlier batches. KafkaError INVALID_CONFIG where it would not
+        keep each key.
+        """
+        lookup = Lookup(self._settings)
+        known, looked_s = self._known.get(topic, (None, 0.0))
+        if known is not None and self._now_s() < looked_s + LOOK_S:
+            return None
+        found = id_of(lookup, topic)
+        if found is None or found != known:
+            ensure_compacted(lookup, topic, CONFIGS)
+        made = id_of(lookup, topic) or b""
+        self._known[topic] = made, self._now_s()
+        if known is not None and made != known:
+            return f"changelog {topic} was deleted while the query ran, and has only what changes from batch {number} on"
+        if known is None and found is None and number > 0:
+            return f"changelog {topic} did not exist, and has only what changes from batch {number} on"
+        return None
 
 
 def changelogged(

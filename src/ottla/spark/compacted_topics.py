@@ -12,14 +12,20 @@ from ottla.types import topic_text
 
 
 def topic_exists(lookup: Lookup, name: str) -> bool:
+    return id_of(lookup, name) is not None
+
+
+def id_of(lookup: Lookup, name: str) -> bytes | None:
+    """Returns the topic's id, all zeros of brokers older than ids; None where there is no such topic."""
     cluster = lookup.link.cluster
 
-    async def look() -> bool:
+    async def look() -> bytes | None:
         await cluster.refresh([name])
         code = cluster.topic_errors.get(name, ErrorCode.NONE)
         if code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             raise KafkaError(code, topic_text(name))
-        return name in cluster.topics
+        found = cluster.topics.get(name)
+        return None if found is None else bytes(found.topic_id)
 
     return lookup.ask(look)
 

@@ -17,8 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.checkpoint import COUNTED_BAD, topics_of
-from ottla.spark.offsets import EARLIEST, Offsets, as_json, batch_start, from_json
-from ottla.spark.options import invalid
+from ottla.spark.lookup import Lookup
+from ottla.spark.offsets import EARLIEST, Offsets, as_json, batch_start, from_json, ids_of, made_again
+from ottla.spark.options import STREAM, boolean, checked, invalid
+from ottla.spark.reading import AFTER_DELETION, report_loss
 from ottla.spark.security import is_security
 
 if TYPE_CHECKING:
@@ -96,7 +98,8 @@ def dead_letters(
 ) -> Iterator[pa.RecordBatch]:
     """Yields the dead letters of a batch, with their topics, by what Spark has counted, and by where its sources start and end.
 
-    KafkaError INVALID_CONFIG where two sources read one topic, and it cannot be known which of them has met them.
+    KafkaError INVALID_CONFIG where two sources read one topic, and it cannot be known which of them has met them. DataLossError where a
+    topic was deleted and made again since they were met; with ``failOnDataLoss=false`` they have no letters then.
     """
     for name, count in counts.items():
         if count == 0 or not name.startswith(COUNTED_BAD):
@@ -107,15 +110,28 @@ def dead_letters(
             raise invalid(f"bad_rows={bad.dead_letter_topic}: two sources of the query read {', '.join(sorted(bad.topics))}; use one twice")
         read = 0
         for index in found:
-            start = before[index] if index < len(before) else None
-            for letters in _read(session, bad, topics_of(start) or {}, topics_of(after[index]) or {}):
-                read += letters.num_rows
-                yield letters
+            start, end = before[index] if index < len(before) else None, topics_of(after[index]) or {}
+            made = list(_read(session, bad, topics_of(start) or {}, end))
+            if _are_others(bad, end):
+                read = count
+                continue
+            read += sum(letters.num_rows for letters in made)
+            yield from made
         if read != count and not bad.values.is_fixed:
             raise ChangedValuesError(
                 f"{count} records of {', '.join(sorted(bad.topics))} were bad, and {read} are now: their registry has changed meanwhile. "
                 "Nothing of the batch was written; it is computed again when the query is started again"
             )
+
+
+def _are_others(bad: BadRows, end: Mapping[str, Any]) -> bool:
+    """Returns whether a topic by now is another one than the batch was planned over: what was read may be of either."""
+    options = checked(dict(bad.options), STREAM)
+    again = made_again(ids_of(end), Lookup(options).selection(must_exist=False).topic_ids)
+    for topic in sorted(again):
+        text = f"topic {topic!r} was deleted and made again before its bad rows were written to {bad.dead_letter_topic}"
+        report_loss(text, fails=boolean(options, "failOnDataLoss", True), way_out=AFTER_DELETION)
+    return bool(again)
 
 
 def _is_of(bad: BadRows, offsets: Mapping[str, Any] | None) -> bool:

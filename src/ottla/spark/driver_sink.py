@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.transaction_errors import CommitOutcomeUnknownError
 from ottla.errors import ErrorCode
-from ottla.spark.changelogs import CONFIGS, check_complete
+from ottla.spark.changelogs import Changelogs, check_complete
 from ottla.spark.checkpoint import (
     PlannedBatch,
     asked_of_spark,
@@ -31,12 +31,10 @@ from ottla.spark.checkpoint import (
     read_from,
 )
 from ottla.spark.checkpoint_topic import CheckpointTopic
-from ottla.spark.compacted_topics import ensure_compacted
 from ottla.spark.dead_letters import dead_letters
 from ottla.spark.exactly_once import Ask, Batch, ExactlyOnce, Step
 from ottla.spark.link import Link, WaitInterruptedError, interrupt, is_interrupted, link_for, resume
-from ottla.spark.lookup import Lookup
-from ottla.spark.losses import noted_losses
+from ottla.spark.losses import note, noted_losses
 from ottla.spark.marker import Committed, Noticed, hash_of
 from ottla.spark.mirror import Mirror
 from ottla.spark.options import CHECKPOINT, invalid, is_mirrored, number_of
@@ -74,7 +72,7 @@ class Application:
         self._machine = ExactlyOnce(app)
         self._transactor = Transactor(self._link.cluster, self._link.connect, app, producer_settings(settings, app))
         self._mirror = Mirror(CheckpointTopic(app, settings)) if is_mirrored(settings) else None
-        self._compacted: set[str] = set()
+        self.changelogs = Changelogs(settings)
         self._turn = threading.Lock()
         self._thread: int | None = None  # that writes a batch
         atexit.register(self.close)
@@ -191,12 +189,6 @@ class Application:
         delivery.flush()
         return row_count
 
-    def ensure_compacted(self, topic: str) -> None:
-        """Makes sure that the topic exists and keeps the newest record of each key; asks once."""
-        if topic not in self._compacted:
-            ensure_compacted(Lookup(self._settings), topic, CONFIGS)
-            self._compacted.add(topic)
-
     def _write_checkpoint(self, planned: PlannedBatch, number: int) -> None:
         """Writes what the checkpoint has and its topic lacks, within the transaction."""
         if self._mirror is None:
@@ -282,12 +274,12 @@ class DriverSink:
         if application is not None:
             application.close()
 
-    def _complete(self, batches: list[pa.RecordBatch], session: Any) -> list[pa.RecordBatch]:
+    def _complete(self, batches: list[pa.RecordBatch], session: Any, number: int) -> list[pa.RecordBatch]:
         """Returns the batches after checking that all changes of state are in them; their topics exist then."""
         if hasattr(session, "_jsparkSession"):
             assert self._application is not None, "it collects them"
             for topic in check_complete(counts_of(session), self.app, rows_by_topic(batches)):
-                self._application.ensure_compacted(topic)
+                note(session, self._application.changelogs.ensure(topic, number))
         return batches
 
     def __call__(self, rows: DataFrame, number: int) -> None:
@@ -305,7 +297,7 @@ class DriverSink:
 
         def collect() -> list[pa.RecordBatch]:
             lost.update(noted_losses(session, number) if is_classic else {})
-            return self._complete(collected(rows, number), session)
+            return self._complete(collected(rows, number), session, number)
 
         row_count = self._application.deliver(
             planned,

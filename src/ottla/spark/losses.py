@@ -52,6 +52,13 @@ def lost_between(lookup: Lookup, before: Mapping[str, Any], after: Mapping[str, 
     return {str(key): (offset, min(first[key], end[key])) for key, offset in begin.items() if first[key] > offset}
 
 
+def note(session: Any, text: str | None) -> None:
+    """Notes the text, if there is one, for the runner of the query whose batch is written in this thread."""
+    query = session.sparkContext.getLocalProperty(QUERY_ID)
+    if text is not None and query is not None:
+        _NOTED[query][text] = None
+
+
 def taken(query: str) -> list[str]:
     """Returns what was noted of the query since this was last asked."""
     return list(_NOTED.pop(query, {}))
