@@ -96,7 +96,7 @@ def _assignment(
         if topic.partition_count != -1 or topic.replication_factor != -1:
             text = f"topic {topic.name!r}: an assignment excludes a partition count and a replication factor; send -1 for both"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-        return _checked_assignment(image, topic)
+        return _checked_assignment(image, topic, absent)
     count = config["num.partitions"] if topic.partition_count == -1 else topic.partition_count
     factor = config["default.replication.factor"] if topic.replication_factor == -1 else topic.replication_factor
     if count > PARTITIONS_PER_TOPIC_MAX:
@@ -115,7 +115,7 @@ def brokers_for_replicas(image: ClusterImage, absent: Collection[int]) -> tuple[
     return serving, fenced
 
 
-def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[int]]:
+def _checked_assignment(image: ClusterImage, topic: NewTopic, absent: Collection[int]) -> dict[int, list[int]]:
     if len(topic.assignments) > PARTITIONS_PER_TOPIC_MAX:
         text = f"{len(topic.assignments)} partitions in one topic; one request may create at most {PARTITIONS_PER_TOPIC_MAX}"
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
@@ -123,7 +123,7 @@ def _checked_assignment(image: ClusterImage, topic: NewTopic) -> dict[int, list[
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name!r}: partitions must be numbered from 0 without gaps")
     for index, nodes in topic.assignments.items():
-        check_replicas(image, topic.name, index, nodes, factor=factor)
+        check_replicas(image, topic.name, index, nodes, factor=factor, absent=absent)
     return {index: list(nodes) for index, nodes in topic.assignments.items()}
 
 
@@ -136,12 +136,15 @@ def find_partition(image: ClusterImage, topic: str, index: int) -> tuple[TopicIm
     return found, partition
 
 
-def check_replicas(image: ClusterImage, topic: str, index: int, nodes: Sequence[int], *, factor: int) -> None:
-    """Raises INVALID_REPLICA_ASSIGNMENT unless the replicas are ``factor`` distinct brokers of the cluster, and at least one."""
+def check_replicas(image: ClusterImage, topic: str, index: int, nodes: Sequence[int], *, factor: int, absent: Collection[int] = ()) -> None:
+    """Raises INVALID_REPLICA_ASSIGNMENT unless the replicas are ``factor`` distinct brokers, and at least one.
+
+    Each is registered, or among the ``absent`` ones.
+    """
     if not nodes or len(set(nodes)) != len(nodes) or len(nodes) != factor:
         text = f"partition {index} of {topic!r}: replicas {list(nodes)[:20]} must be distinct, and as many as those of the others"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
-    unknown = [node for node in nodes if node not in image.brokers]
+    unknown = [node for node in nodes if node not in image.brokers and node not in absent]
     if unknown:
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {index} of {topic!r}: no broker has the id {unknown[0]}")
 

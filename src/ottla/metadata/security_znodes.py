@@ -185,7 +185,7 @@ def _acl(entry: Any, pattern: Pattern) -> AccessControlEntryRecord | None:
         kind, colon, name = principal.partition(":")
     except (TypeError, KeyError, AttributeError):
         return None
-    if not (kind and colon and name and isinstance(host, str) and host):
+    if not (kind and colon and name and isinstance(host, str)):
         return None
     return acl_record(pattern, principal, host, operation, permission)
 
