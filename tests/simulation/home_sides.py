@@ -251,8 +251,8 @@ def _plain(found: Any) -> Any:
         made = {key: _plain(value) for key, value in found.items() if key not in VARYING}
         return made | {"isr_nodes": sorted(made["isr_nodes"])} if "isr_nodes" in made else made  # in the order in which they came
     if isinstance(found, list | tuple):
-        made = [_plain(one) for one in found]
-        return sorted(made, key=repr) if made and isinstance(made[0], dict) else made
+        parts = [_plain(one) for one in found]
+        return sorted(parts, key=repr) if parts and isinstance(parts[0], dict) else parts
     return found
 
 
@@ -264,7 +264,8 @@ def codes(answer: Any) -> list[int]:
 def _codes(found: Any) -> Iterator[int]:
     if isinstance(found, dict):
         yield from (value for key, value in found.items() if key == "error_code")
-    for inner in found.values() if isinstance(found, dict) else found if isinstance(found, list) else ():
+        found = [*found.values()]
+    for inner in found if isinstance(found, list) else ():
         yield from _codes(inner)
 
 
