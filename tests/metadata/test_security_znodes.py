@@ -82,10 +82,17 @@ def test_a_znode_that_cannot_be_read_closes_its_resource(data: bytes) -> None:
     assert "/kafka-acl/Topic/t" in found.problem
 
 
+def test_an_acl_with_an_empty_host_is_understood() -> None:
+    """It fits no client, as in Kafka, and closes nothing."""
+    found = decode_acls(json.dumps({"version": 1, "acls": [entry(host="", permissionType="Deny")]}).encode(), T)
+    assert [(acl.principal, acl.host) for acl in found.acls] == [("User:a", "")]
+    assert not found.kept and found.problem is None
+
+
 @pytest.mark.parametrize(
     "bad",
     [
-        entry(principal="alice"), entry(principal=""), entry(principal="User:"), entry(principal=None), entry(host=7), entry(host=""),
+        entry(principal="alice"), entry(principal=""), entry(principal="User:"), entry(principal=None), entry(host=7),
         entry(operation="Raed"), entry(operation=3), entry(operation="Any"), {"permissionType": "Allow"},
     ],
 )  # fmt: skip
