@@ -127,6 +127,14 @@ def test_a_topic_is_made_while_one_of_its_brokers_is_down_and_another_stops() ->
     assert code_of(nobody, NewTopic("u", 1, 1)) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
+def test_an_assignment_may_name_a_broker_that_is_absent() -> None:
+    """As in ZooKeeper, where a broker's registration ends with its session."""
+    image = cluster(1, 2)
+    creation = create_topic(image, NewTopic("t", assignments={0: [1, 2]}), config=BrokerConfig(), topic_id=ID, start=0, shift=0, absent={2})
+    [partition] = [record for record in creation.records if isinstance(record, PartitionRecord)]
+    assert (partition.replicas, partition.isr) == ([1, 2], [1])
+
+
 def test_a_broker_that_is_absent_and_not_registered_is_counted_as_fenced() -> None:
     """As in ZooKeeper, where a broker's registration ends with its session."""
     image = cluster(1, 2)
