@@ -128,11 +128,12 @@ def test_a_topic_is_made_while_one_of_its_brokers_is_down_and_another_stops() ->
 
 
 def test_an_assignment_may_name_a_broker_that_is_absent() -> None:
-    """As in ZooKeeper, where a broker's registration ends with its session."""
-    image = cluster(1, 2)
-    creation = create_topic(image, NewTopic("t", assignments={0: [1, 2]}), config=BrokerConfig(), topic_id=ID, start=0, shift=0, absent={2})
-    [partition] = [record for record in creation.records if isinstance(record, PartitionRecord)]
-    assert (partition.replicas, partition.isr) == ([1, 2], [1])
+    image = cluster(1)
+    new = NewTopic("t", assignments={0: [1, 2]})
+    creation = create_topic(image, new, config=BrokerConfig(), topic_id=ID, start=0, shift=0, absent={2})
+    partition = replay(image, creation.records).topics["t"].partitions[0]
+    assert (partition.replicas, partition.isr) == ((1, 2), (1,))
+    assert code_of(image, new) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_a_broker_that_is_absent_and_not_registered_is_counted_as_fenced() -> None:
