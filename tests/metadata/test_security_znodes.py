@@ -86,7 +86,8 @@ def test_an_acl_with_an_empty_host_is_understood() -> None:
     """It fits no client, as in Kafka, and closes nothing."""
     found = decode_acls(json.dumps({"version": 1, "acls": [entry(host="", permissionType="Deny")]}).encode(), T)
     assert [(acl.principal, acl.host) for acl in found.acls] == [("User:a", "")]
-    assert not found.kept and found.problem is None
+    assert not found.kept
+    assert found.problem is None
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ class TransactionIndex:
         return start, start, itertools.takewhile(end.__gt__, self._minima.below(end_offset, start))
 
     def _do_rise(self, start: int, end: int) -> bool:
-        """Whether first offsets of these entries do not fall, as short transactions have them: none need be looked at one by one."""
+        """Returns whether first offsets do not fall from one entry to the next, as with short transactions: these need no look at each."""
         fall = bisect_right(self._falls, start)
         return fall == len(self._falls) or self._falls[fall] >= end
 
