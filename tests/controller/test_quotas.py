@@ -40,6 +40,7 @@ def test_defaults_and_addresses_have_quotas_too() -> None:
     ("entity", "changes"),
     [
         ([], {"producer_byte_rate": 1.0}),
+        ([A], {"producer_byte_rate": 5e-7}),  # it would be 0
         ([("group", "g")], {"producer_byte_rate": 1.0}),
         ([A, ("user", "c")], {"producer_byte_rate": 1.0}),
         ([A, ("ip", "192.0.2.1")], {"producer_byte_rate": 1.0}),

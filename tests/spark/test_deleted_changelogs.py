@@ -6,6 +6,7 @@ import pytest
 from tests.spark.conftest import Topics
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.spark import changelogs as module
 from ottla.spark.changelogs import CONFIGS, LOOK_S, Changelogs
 from ottla.spark.compacted_topics import ensure_compacted
 from ottla.spark.lookup import Lookup
@@ -42,6 +43,37 @@ def test_a_changelog_that_is_deleted_is_made_again_and_readers_are_told_what_it_
     with pytest.raises(KafkaError, match="needs compact to keep each key") as refused:
         changelogs.ensure(NAME, 11)
     assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+A, B, ZEROS = b"a" * 16, b"b" * 16, bytes(16)
+
+
+@pytest.mark.parametrize(
+    ("found", "told_in"),
+    [
+        ([[None, None], [A], [A]], []),  # the broker that is asked does not know the topic yet
+        ([[A], [None, None], [B], [B]], [1]),
+        ([[A], [None, A], [A]], []),  # another broker knew it
+        ([[ZEROS], [None, ZEROS], [ZEROS]], [1]),  # from brokers without topic ids
+    ],
+)
+def test_a_deletion_is_told_once_whatever_brokers_know_meanwhile(
+    found: list[list[bytes | None]], told_in: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``found``: what brokers answer in each batch, in turn."""
+    answers: list[bytes | None] = []
+    monkeypatch.setattr(module, "Lookup", lambda settings: None)
+    monkeypatch.setattr(module, "ensure_compacted", lambda *arguments: None)
+    monkeypatch.setattr(module, "id_of", lambda lookup, topic: answers.pop(0))
+    now_s = 0.0
+    changelogs, told = Changelogs({}, lambda: now_s), []
+    for number, answered in enumerate(found):
+        answers += answered
+        if changelogs.ensure(NAME, number) is not None:
+            told.append(number)
+        assert not answers
+        now_s += LOOK_S
+    assert told == told_in
 
 
 def test_a_changelog_that_is_not_there_when_a_query_goes_on_begins_there(topics: Topics) -> None:

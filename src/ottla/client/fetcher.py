@@ -49,6 +49,7 @@ class Fetcher:
         self._buffer = buffer
         self.meters = ConsumerMeters()
         self._flights = Flights(settings.fetch_max_wait_ms)
+        self._looked_ms = 0  # when it was last looked what is due
         self._held_ms = NEVER_MS  # when a partition's next fetch no longer waits for another's answer, or an answer is late
         self._resets = Resets(cluster, positions, settings.isolation_level_number, recover=self._recover, ended=self._end)
         self._looking: asyncio.Task[None] | None = None  # for leaders
@@ -105,9 +106,12 @@ class Fetcher:
             raise closed()
 
     def _retry_in_ms(self) -> float:
-        """Returns the time until a partition that failed, or that another fetch holds up, is fetched again."""
+        """Returns the time until a partition that failed, or that another fetch holds up, is fetched again.
+
+        One that became due since ``start`` looked counts, too.
+        """
         now_ms = self._cluster.world.clock.monotonic_ms()
-        held = [state.retry_ms for state in map(self._positions.of, self._positions) if state.retry_ms > now_ms]
+        held = [state.retry_ms for state in map(self._positions.of, self._positions) if state.retry_ms > self._looked_ms]
         return max(0, min((*held, self._held_ms)) - now_ms)
 
     def start(self) -> None:
@@ -122,6 +126,7 @@ class Fetcher:
         needs_leader = False
         now_ms = self._cluster.world.clock.monotonic_ms()
         self._held_ms = NEVER_MS
+        self._looked_ms = now_ms
         for partition in self._positions:
             state = self._positions.of(partition)
             if state.position is None:

@@ -120,7 +120,7 @@ def _checked_value(key: str, value: float, largest: int | None) -> float:
         raise _refused(f"{key}={value} must be {'finite' if largest is None else f'{largest} at most'}")
     if largest is None:
         return value
-    if abs(value - round(value)) > WHOLE_WITHIN:
+    if abs(value - round(value)) > WHOLE_WITHIN or value < 1 - WHOLE_WITHIN:
         raise _refused(f"{key}={value} must be an integer")
     return float(round(value))
 

@@ -1,7 +1,7 @@
 """Java's key and trust stores, opened to PEM text: JKS by its own format, PKCS12 (RFC 7292) by the extra ``ottla[security]``.
 
 The first bytes of a file say which of the two it is. How often a PKCS12 store wants its password hashed is bounded before it is opened.
-Trusted is what Java trusts: entries of their own, and the certificate of a key, but not the authorities of its chain.
+Trusted are entries of their own, which have a name of their own, and the certificate of a key, but not the authorities of its chain.
 INVALID_CONFIG, without anything of the store or its password, for one that cannot be read.
 """
 
@@ -210,7 +210,7 @@ class _Jks:
 
 
 def has_old_cipher(key: str) -> bool:
-    """Returns whether a PEM key is encrypted by DES, RC2 or RC4, which OpenSSL 3 has only with its legacy provider."""
+    """Returns whether a PEM key is encrypted by DES, RC2 or RC4 (PBES1), which OpenSSL 3 has only with its legacy provider."""
     body = key.partition("ENCRYPTED PRIVATE KEY-----")[2].partition("-----")[0]
     try:
         algorithm = Der(Der(Der(base64.b64decode(body)).take(_SEQUENCE)).take(_SEQUENCE)).take(_OID)

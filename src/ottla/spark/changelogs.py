@@ -40,7 +40,7 @@ class Changelogs:
     def __init__(self, settings: Mapping[str, str], now_s: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._now_s = now_s
-        self._known: dict[str, tuple[bytes, float]] = {}  # which topic it is, and when that was looked up
+        self._known: dict[str, tuple[bytes | None, float]] = {}  # which topic it is, once that is known, and when it was looked up
 
     def ensure(self, topic: str, number: int) -> str | None:
         """Makes sure that the topic exists, and keeps the newest record of each key, before batch ``number`` is written.
@@ -49,17 +49,18 @@ class Changelogs:
         keep each key.
         """
         lookup = Lookup(self._settings)
+        is_new = topic not in self._known
         known, looked_s = self._known.get(topic, (None, 0.0))
-        if known is not None and self._now_s() < looked_s + LOOK_S:
+        if not is_new and self._now_s() < looked_s + LOOK_S:
             return None
         found = id_of(lookup, topic)
         if found is None or found != known:
             ensure_compacted(lookup, topic, CONFIGS)
-        made = id_of(lookup, topic) or b""
+        made = id_of(lookup, topic) if found is None else found  # None: it was made, and the broker that was asked does not know it yet
         self._known[topic] = made, self._now_s()
-        if known is not None and made != known:
+        if known is not None and found != known and (made != known or not any(known)):  # brokers before topic ids have zeros
             return f"changelog {topic} was deleted while the query ran, and has only what changes from batch {number} on"
-        if known is None and found is None and number > 0:
+        if is_new and found is None and number > 0:
             return f"changelog {topic} did not exist, and has only what changes from batch {number} on"
         return None
 

@@ -144,7 +144,9 @@ class AppliedImages:
         self._tell()
 
     async def resume(self, high_watermark: int) -> None:
-        """Applies as ``apply`` does, after a cancelled one: the followers of the images get the newest once more."""
+        """Applies as ``apply`` does, after a cancelled one, and carries out what that had read: the followers get the newest once more."""
+        await self._settle()
+        self._images.commit(self._images.seal().end_offset)
         await self.apply(high_watermark)
         self._tell()
 

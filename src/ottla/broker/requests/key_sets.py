@@ -2,7 +2,8 @@
 
 A set is read when its listener is bound, and again every ``sasl.oauthbearer.jwks.endpoint.refresh.ms``; a token that names a key that is
 not there has it read again: for each key at most once in ``AGAIN_MS``, and for all of them once in ``APART_MS``, however many such tokens
-come. A stranger's invented key keeps no new one of the issuer's out. A set that cannot be read leaves the old one.
+come. A stranger's invented key keeps no new one of the issuer's out. A set that cannot be read leaves the old one,
+and is read again after its backoff alone.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class KeySet:
         """Looks again, for there may be a newer set, which has the key."""
         now_ms, name = self._world.clock.monotonic_ms(), hash(key_id)
         last_ms = next(reversed(self._missed.values()), now_ms - APART_MS)
-        if self._is_reading or self._is_stopped or now_ms - last_ms < APART_MS:
+        if self._is_reading or self._is_stopped or self._failures or now_ms - last_ms < APART_MS:
             return
         if now_ms - self._missed.get(name, now_ms - AGAIN_MS) >= AGAIN_MS:
             self._missed.pop(name, None)

@@ -134,9 +134,9 @@ class Reign:
                 await self._commit()
 
     async def _commit(self) -> None:
-        groups = list(self._queue)
-        self._queue.clear()
         await self._applied.seal()
+        groups = list(self._queue)  # also what was decided while that paused
+        self._queue.clear()
         units = [unit for group in groups for unit in group.units]
         for request in joined(units, bytes_max=self._bytes_max):
             await self._write(request)
