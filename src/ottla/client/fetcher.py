@@ -106,7 +106,7 @@ class Fetcher:
             raise closed()
 
     def _retry_in_ms(self) -> float:
-        """Returns the time until a partition that failed, or that another fetch holds up, is fetched again; 0 if it is due since ``start``."""
+        """Returns the time until a partition that failed, or that another fetch holds up, is fetched again; 0 once it is due."""
         now_ms = self._cluster.world.clock.monotonic_ms()
         held = [state.retry_ms for state in map(self._positions.of, self._positions) if state.retry_ms > self._looked_ms]
         return max(0, min((*held, self._held_ms)) - now_ms)
