@@ -129,6 +129,7 @@ def plain(response: FetchResponse) -> tuple[object, ...]:
         for data in topic.partitions:
             values: dict[str, Any] = {name: getattr(data, name) for name in data.__struct_fields__}
             values["records"] = bytes(data.records.read() if hasattr(data.records, "read") else data.records or b"")  # type: ignore[union-attr]
+            values["aborted_transactions"] = data.aborted_transactions and list(data.aborted_transactions)
             partitions.append(repr(values))
         topics.append((topic.topic, topic.topic_id, partitions))
     return response.error_code, response.throttle_time_ms, response.session_id != 0, topics, repr(response.node_endpoints)
