@@ -5,11 +5,12 @@ What differs between any two clusters is left out or named alike: ids, times, wh
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import itertools
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
+from tests.broker.principals import until
 from tests.simulation.failing_disks import DIRECTORIES
 from tests.simulation.quorum_nodes import NODES, QuorumNode, started
 from tests.simulation.zookeeper_nodes import ZookeeperNode
@@ -41,9 +42,9 @@ from ottla.sim.cluster import SimClient, Simulation
 from ottla.sim.zookeeper import SimZooKeeper
 from ottla.wire.schema import Request
 
+T = TypeVar("T")
 NODE_IDS: Final = tuple(range(1, NODES + 1))
 ASK_MS: Final = 40_000
-SETTLED_SECONDS_MAX: Final = 60
 PROPERTIES: Final = {
     "log.dirs": ",".join(DIRECTORIES),
     "min.insync.replicas": "1",
@@ -143,28 +144,36 @@ class Side:
         return answer
 
     async def _answer(self, request: Request, node: int, version: int) -> Any:
-        """Asked again where the node has been started again, and where a coordinator is not ready."""
         api = API_OF_REQUEST[type(request)]
-        while True:
-            try:
-                connection = await self.cluster.connection(node)
-                answer: Any = await connection.ask(request, api.response, timeout_ms=ASK_MS, version_max=max(version, api.version_min))
-            except KafkaError as error:
-                if error.code != ErrorCode.NETWORK_EXCEPTION:
-                    raise
-            else:
-                if not set(codes(answer)) & NOT_YET:
-                    return answer
-            await asyncio.sleep(0.1)
+
+        async def once() -> Any:
+            connection = await self.cluster.connection(node)
+            answer: Any = await connection.ask(request, api.response, timeout_ms=ASK_MS, version_max=max(version, api.version_min))
+            for code in set(codes(answer)) & NOT_YET:
+                raise KafkaError(code)
+            return answer
+
+        return await self._once_ready(once)
 
     async def _coordinator(self, group: str) -> int:
-        while True:
+        return await self._once_ready(lambda: self.cluster.coordinator(group, KEY_TYPE_GROUP))
+
+    async def _once_ready(self, asked: Callable[[], Awaitable[T]]) -> T:
+        """Asks until the coordinator has loaded what it needs, as clients do: after their pauses, for ``ASK_MS``."""
+        deadline_ms = self.cluster.world.clock.monotonic_ms() + ASK_MS
+        for attempt in itertools.count():
             try:
-                return await self.cluster.coordinator(group, KEY_TYPE_GROUP)
+                return await asked()
             except KafkaError as error:
                 if error.code not in NOT_YET:
                     raise
-                await asyncio.sleep(0.1)
+                await self.cluster.pause(attempt, deadline_ms, error)
+        raise AssertionError("a pause beyond the deadline raises")
+
+    async def reconnect(self) -> None:
+        """The client begins anew: its connections to nodes that were killed are broken."""
+        await self.client.machine.run(self.cluster.close())
+        self.cluster = self.client.cluster()
 
     async def _leader(self, topic: str, index: int) -> int | None:
         found = (await self.cluster.all_topics()).get(topic)
@@ -175,9 +184,7 @@ class Side:
 
     async def settled(self) -> None:
         """There is a controller; no partition is being moved, each has a leader, its replicas are in sync, and all nodes know so."""
-        async with asyncio.timeout(SETTLED_SECONDS_MAX):
-            while not self._is_settled():
-                await asyncio.sleep(0.1)
+        await until(self._is_settled)
 
     def _is_settled(self) -> bool:
         images = [node.broker.image for node in self.nodes if node.broker is not None]

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 import structlog
-from tests.broker.principals import known_by_host
+from tests.broker.principals import known_by_host, until
 from tests.simulation.home_requests import BROKERS, Requests
 from tests.simulation.home_sides import Side, codes, differences, plain
 from tests.simulation.quorum_nodes import started
@@ -40,8 +40,8 @@ from ottla.wire.schema import Request
 SEEDS: Final = int(os.environ.get("OTTLA_SEEDS", "0")) or 2
 STEPS: Final = 18
 LOOK_EVERY: Final = 6
-DOWN_SECONDS: Final = 10
 AWAY_SECONDS: Final = 30
+PACE_SECONDS: Final = 1
 TIMEOUT_MS: Final = 30_000
 PRODUCE_SECONDS_MAX: Final = 2.0
 ANSWERS: Final = {ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.TOPIC_ALREADY_EXISTS}
@@ -130,7 +130,7 @@ def test_a_topic_may_be_assigned_to_a_broker_that_is_down() -> None:
         sides = await _both(1)
         for side in sides:
             side.nodes[2].kill(power_cut=False)
-            await asyncio.sleep(DOWN_SECONDS)
+            await side.settled()
             assert codes(await side.ask(unknown, 1)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
             assert codes(await side.ask(created, 1)) == [ErrorCode.NONE]
             refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT if side.in_zookeeper else ErrorCode.NONE
@@ -138,6 +138,7 @@ def test_a_topic_may_be_assigned_to_a_broker_that_is_down() -> None:
             side.nodes[2].begin()
             await started([side.nodes[2]])
             await side.settled()
+            await side.reconnect()
             assert codes(await side.ask(grown, 1)) == [ErrorCode.NONE if side.in_zookeeper else ErrorCode.INVALID_PARTITIONS]
             await side.settled()
         assert differences(*[_without_epochs(await side.seen()) for side in sides]) == []
@@ -186,12 +187,13 @@ async def _produce(side: Side, is_acknowledged: asyncio.Event, is_over: asyncio.
     """How long each record took, in seconds."""
     cluster, loop, taken = side.client.cluster(), asyncio.get_running_loop(), list[float]()
     producer = Producer(cluster, ProducerSettings(acks="all", linger_ms=0))
-    while not is_over.is_set():
+    ending = asyncio.ensure_future(is_over.wait())
+    while not ending.done():
         begun = loop.time()
         await producer.send_and_wait("a", b"record", partition=len(taken) % 2)
         taken.append(loop.time() - begun)
         is_acknowledged.set()
-        await asyncio.sleep(1)
+        await asyncio.wait({ending}, timeout=PACE_SECONDS)
     await producer.close()
     await cluster.close()
     return taken
@@ -203,9 +205,11 @@ def _creating(*names: str) -> CreateTopicsRequest:
 
 
 async def _strike(side: Side, trouble: str) -> None:
-    """While the controller writes; then all is well again."""
+    """As soon as something is written; then all is well again."""
     service = side.service
-    await asyncio.sleep(0.01)
+    before = set(service.tree.paths())
+    service.loses_answers = trouble == "answers are lost"
+    await until(lambda: set(service.tree.paths()) != before)
     if trouble == "away":
         service.stop()
         await asyncio.sleep(AWAY_SECONDS)
@@ -214,8 +218,6 @@ async def _strike(side: Side, trouble: str) -> None:
         for session_id in service.sessions_of(side.active.machine.name):
             service.expire(session_id)
     else:
-        service.loses_answers = True
-        await asyncio.sleep(0.5)
         service.loses_answers = False
         for node in side.nodes:
             service.cut(node.machine.name)
@@ -242,10 +244,11 @@ async def _fail_over(sides: list[Side]) -> None:
         for side in sides:
             victim = side.nodes[node - 1]
             victim.kill(power_cut=False)
-            await asyncio.sleep(DOWN_SECONDS)
+            await side.settled()
             victim.begin()
             await started([victim])
             await side.settled()
+            await side.reconnect()
     for side in sides:
         await side.ask(ElectLeadersRequest(0, None, TIMEOUT_MS), 1)
         await side.settled()
