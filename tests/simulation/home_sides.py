@@ -37,6 +37,7 @@ from ottla.messages.offset_commit import OffsetCommitRequest
 from ottla.messages.offset_delete import OffsetDeleteRequest
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from ottla.messages.registry import API_OF_REQUEST
+from ottla.metadata.image import ClusterImage
 from ottla.metadata.znode_writer import IMPLIED_FEATURES
 from ottla.sim.cluster import SimClient, Simulation
 from ottla.sim.zookeeper import SimZooKeeper
@@ -184,19 +185,32 @@ class Side:
 
     async def settled(self) -> None:
         """There is a controller; no partition is being moved, each has a leader, its replicas are in sync, and all nodes know so."""
-        await until(self._is_settled)
+        await until(lambda: self._is_noticed() and self._is_in_order())
 
-    def _is_settled(self) -> bool:
-        images = [node.broker.image for node in self.nodes if node.broker is not None]
-        newest = images[0]
-        parts = [part for topic in newest.topics.values() for part in topic.partitions.values()]
-        live = {node.node for node in self.nodes if node.broker is not None}
+    async def noticed(self) -> None:
+        """There is a controller, and all nodes that run know which others do. Partitions may have no leader."""
+        await until(self._is_noticed)
+
+    @property
+    def _images(self) -> list[ClusterImage]:
+        return [node.broker.image for node in self.nodes if node.broker is not None]
+
+    def _live(self) -> set[int]:
+        return {node.node for node in self.nodes if node.broker is not None}
+
+    def _is_noticed(self) -> bool:
+        images, live = self._images, self._live()
         return (
             any(node.broker is not None and node.broker.controller.is_active for node in self.nodes)
-            and all(image.end_offset == newest.end_offset for image in images)
-            and not any(part.adding or part.removing for part in parts)
-            and all(set(part.isr) >= set(part.replicas) & live and part.leader in live for part in parts)
-            and all(broker.is_fenced == (number not in live) for number, broker in newest.brokers.items())
+            and all(image.end_offset == images[0].end_offset for image in images)
+            and all(broker.is_fenced == (number not in live) for number, broker in images[0].brokers.items())
+        )
+
+    def _is_in_order(self) -> bool:
+        live = self._live()
+        parts = [part for topic in self._images[0].topics.values() for part in topic.partitions.values()]
+        return all(
+            not part.adding and not part.removing and set(part.isr) >= set(part.replicas) & live and part.leader in live for part in parts
         )
 
     async def seen(self) -> dict[str, Any]:

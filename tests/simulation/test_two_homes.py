@@ -130,7 +130,7 @@ def test_a_topic_may_be_assigned_to_a_broker_that_is_down() -> None:
         sides = await _both(1)
         for side in sides:
             side.nodes[2].kill(power_cut=False)
-            await side.settled()
+            await side.noticed()
             assert codes(await side.ask(unknown, 1)) == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
             assert codes(await side.ask(created, 1)) == [ErrorCode.NONE]
             refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT if side.in_zookeeper else ErrorCode.NONE
@@ -244,7 +244,7 @@ async def _fail_over(sides: list[Side]) -> None:
         for side in sides:
             victim = side.nodes[node - 1]
             victim.kill(power_cut=False)
-            await side.settled()
+            await side.noticed()
             victim.begin()
             await started([victim])
             await side.settled()
