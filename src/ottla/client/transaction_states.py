@@ -21,7 +21,7 @@ class State(Enum):
     UNINITIALIZED = "init_transactions has not been called"
     INITIALIZING = "init_transactions has not returned yet"
     READY = "no transaction is open"
-    START = "begin_transaction has not returned yet"
+    BEGINNING = "begin_transaction has not returned yet"
     IN_TRANSACTION = "a transaction is open"
     COMMITTING = "commit_transaction has not returned yet"
     SETTLING = "commit_transaction asks again"
@@ -54,7 +54,7 @@ class Event(Enum):
 
 CALLS: Final = {
     Call.INIT: {State.UNINITIALIZED: State.INITIALIZING},
-    Call.BEGIN: {State.READY: State.START},
+    Call.BEGIN: {State.READY: State.BEGINNING},
     Call.SEND: {State.IN_TRANSACTION: State.IN_TRANSACTION},
     Call.SEND_OFFSETS: {State.IN_TRANSACTION: State.IN_TRANSACTION},
     Call.COMMIT: {State.IN_TRANSACTION: State.COMMITTING, State.OUTCOME_UNKNOWN: State.SETTLING},
@@ -63,8 +63,8 @@ CALLS: Final = {
 EVENTS: Final = {
     Event.INITIALIZED: {State.INITIALIZING: State.READY},
     Event.NOT_INITIALIZED: {State.INITIALIZING: State.UNINITIALIZED},
-    Event.BEGUN: {State.START: State.IN_TRANSACTION},
-    Event.NOT_BEGUN: {State.START: State.READY},
+    Event.BEGUN: {State.BEGINNING: State.IN_TRANSACTION},
+    Event.NOT_BEGUN: {State.BEGINNING: State.READY},
     Event.CALLED_OFF: {State.COMMITTING: State.IN_TRANSACTION, State.ABORTABLE: State.ABORTABLE},
     Event.LOST: {State.COMMITTING: State.SETTLING, State.SETTLING: State.SETTLING},
     Event.UNANSWERED: {
