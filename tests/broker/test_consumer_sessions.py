@@ -14,6 +14,7 @@ from tests.broker.two_sessions import Client, play_history
 from tests.quiet import silence
 
 from ottla.broker.replicas.partition import Partition
+from ottla.client.admin import Admin
 from ottla.errors import ErrorCode
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from ottla.replication.fetch_sessions import WATCHED_PARTITIONS_MIN
@@ -22,6 +23,8 @@ from ottla.storage.log.partition_log import PartitionLog
 
 MANY = 20
 FOR_EVER_MS = 600_000
+BY_NAME = 12
+"""The last version in which a session has topics by name."""
 
 GROUPS = 3
 SEEDS_A_GROUP = 10
@@ -65,10 +68,10 @@ class Watched:
         self._epoch = 0
 
     @classmethod
-    async def begin(cls, broker: SimBroker, count: int = MANY) -> Watched:
+    async def begin(cls, broker: SimBroker, count: int = MANY, version: int = 17) -> Watched:
         assert broker.broker is not None
         await create(broker, "t", count)
-        consumer = cls(broker, Client("watched", broker.broker, 17, is_watched=True))
+        consumer = cls(broker, Client("watched", broker.broker, version, is_watched=True))
         await consumer.fetch(*[FetchPartition(index, partition_max_bytes=1 << 20) for index in range(count)])
         assert await consumer.fetch() == {}
         return consumer
@@ -250,6 +253,20 @@ def test_a_partition_that_leaves_the_session_while_others_are_read_is_not_watche
         assert len(partition_of(broker, 9).waiters) == 0
         await send(broker, "t", [(None, b"x")], partition=9)
         assert 9 not in await consumer.fetch()
+
+    play(act)
+
+
+def test_a_topic_that_is_made_again_between_two_fetches_by_name_is_watched() -> None:
+    async def act(broker: SimBroker) -> None:
+        consumer = await Watched.begin(broker, version=BY_NAME)
+        admin = Admin(broker.client("admin"))
+        await admin.delete_topics(["t"])
+        await admin.close()
+        await create(broker, "t", MANY)
+        await consumer.fetch()
+        await send(broker, "t", [(None, b"x")], partition=3)
+        assert list(await consumer.fetch()) == [3]
 
     play(act)
 
