@@ -62,11 +62,12 @@ def test_what_acks_all_has_acknowledged_is_kept_when_all_nodes_are_killed_at_onc
             for number in range(ENOUGH):
                 found = producer.send("t", b"%d" % number, partition=number % 3).result(30)
                 acknowledged[found.partition, found.offset] = b"%d" % number
-            with Consumer(cluster.bootstrap, group_id="g", auto_offset_reset="earliest") as consumer:
+            with Consumer(cluster.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
                 consumer.assign(PARTITIONS)
                 eventually(lambda: consumer.poll(timeout_ms=1000), bool)
                 consumer.commit()
                 committed = consumer.committed(PARTITIONS)
+            assert committed
             sending = [(b"%d" % number, producer.send("t", b"%d" % number, partition=number % 3)) for number in range(ENOUGH, 3 * ENOUGH)]
             for number in (signal.SIGSTOP, signal.SIGKILL):
                 for node in nodes:
