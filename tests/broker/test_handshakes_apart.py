@@ -55,14 +55,14 @@ def test_it_waits_until_all_before_it_has_left_for_a_while(sent: list[bool], loo
     candidate = SimpleNamespace(connection=connection, on_handshake=lambda *given: begun.append(given[0]))
     timed: list[object] = []
     timers = SimpleNamespace(call_later_ms=lambda ms, call: later.append((ms, call)))
-    threshold = SimpleNamespace(_world=SimpleNamespace(timers=timers), begun_again=timed.append)
-    context = SimpleNamespace(place=object(), version=1, reply=None)
+    threshold = SimpleNamespace(_world=SimpleNamespace(timers=timers), begun_again=lambda *given: timed.append(given))
+    context = SimpleNamespace(place="place", version=1, reply=None)
 
     def begin() -> None:
         Threshold._begin_apart(*cast("tuple[Any, ...]", (threshold, candidate, context, SaslHandshakeRequest("PLAIN"))))
 
     begin()
-    assert timed == [candidate], "its time begins now, whenever the answers before it leave"
+    assert timed == [(candidate, "place")], "its time begins now, whenever the answers before it leave"
     for _ in range(looks - 1):
         assert not begun
         [(ms, look)] = later

@@ -22,7 +22,7 @@ from tests.broker.sasl import (
     with_users,
 )
 from tests.broker.test_node import properties
-from tests.foreign_clients.wire import RawClient
+from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 from tests.waiting import eventually
 
 from ottla.broker.requests import refusals
@@ -30,8 +30,11 @@ from ottla.broker.requests.candidate import Candidate
 from ottla.broker.requests.doorstep import Doorstep
 from ottla.broker.requests.threshold import HELD_BYTES_MAX
 from ottla.errors import ErrorCode
+from ottla.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from ottla.messages.api_versions import ApiVersionsRequest
+from ottla.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from ottla.messages.describe_groups import DescribeGroupsRequest
+from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.messages.list_groups import ListGroupsRequest
 from ottla.messages.metadata import MetadataRequest
 from ottla.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -351,6 +354,29 @@ def test_an_expired_session_has_the_time_of_a_new_connection(tmp_path: Path) -> 
         assert handshake(client).error_code == 0
         assert client.is_closed_by_broker(), "it has begun, and does not go on"
         assert threshold.tally.overdue == 1
+
+
+@pytest.mark.parametrize("by", ["a fetch that waits", "a pause of its quota"])
+def test_the_time_to_authenticate_again_does_not_count_while_the_broker_keeps_a_client_waiting(tmp_path: Path, by: str) -> None:
+    """A client that did nothing wrong lost its connection: the answer to its handshake had to wait for longer than it had time."""
+    limits = {"connections_max_reauth_ms": "60000", "ottla_authentication_timeout_ms": "2000"}
+    with started(tmp_path, **limits) as broker, RawClient(port_of(broker)) as client:
+        with RawClient(port_of(broker, "PLAINTEXT")) as admin:
+            ops = [OpData("producer_byte_rate", 1000.0, remove=False)]
+            quotas = admin.ask(AlterClientQuotasRequest([EntryData([EntityData("user", "alice")], ops)], validate_only=False), 1)
+            created = admin.ask(CreateTopicsRequest([CreatableTopic("t", 1, 1)], timeout_ms=30_000), 2)
+            assert [quotas.entries[0].error_code, created.topics[0].error_code] == [0, 0]
+        authenticate(client)
+        wanted = FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1000)])
+        fetch = FetchRequest(max_wait_ms=3000, min_bytes=1, topics=[wanted])
+        with sent_together(client):
+            client.send(fetch, 4) if by == "a fetch that waits" else client.send(produce_request("t", batch_of(bytes(14_000))), 7)
+            client.send(SaslHandshakeRequest("PLAIN"), 1)
+        before = client.receive()
+        assert by == "a fetch that waits" or before.throttle_time_ms > 2000, "for longer than it has time"
+        assert client.receive().error_code == 0
+        assert token(client, ALICE).error_code == 0
+        assert is_served(client)
 
 
 def test_a_session_that_expires_on_the_doorstep_is_not_let_in(tmp_path: Path) -> None:

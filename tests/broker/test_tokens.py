@@ -17,6 +17,7 @@ from tests.foreign_clients.wire import RawClient
 from tests.waiting import eventually
 
 from ottla.broker.handlers.describe_delegation_token import _described
+from ottla.broker.requests.candidate import Candidate
 from ottla.controller import delegation_tokens
 from ottla.controller.delegation_tokens import create_token
 from ottla.errors import ErrorCode, KafkaError
@@ -176,6 +177,7 @@ def test_owner_and_renewers_renew_and_expire_and_sessions_end_with_the_token(bro
         with shown(broker, made) as client, shown(broker, create(alice)) as other_session:
             assert is_served(client)
             assert bob.ask(ExpireDelegationTokenRequest(hmac, -1), 2).error_code == 0
+            assert timers_of_ended(broker) == [None], "nothing looks at an ended session again and again"
             client.send(ListGroupsRequest(), 4)
             assert client.is_closed_by_broker()
             assert is_served(other_session)
@@ -202,8 +204,22 @@ def test_a_token_is_not_good_until_it_is_swept(broker: BrokerThread) -> None:
             with RawClient(port_of(broker)) as client:
                 last = show(client, expired.token_id, bytes(expired.hmac), ScramMechanism.SHA_256)
                 assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-            for request in (RenewDelegationTokenRequest(bytes(expired.hmac), -1), ExpireDelegationTokenRequest(bytes(expired.hmac), -1)):
+            for request in (RenewDelegationTokenRequest(bytes(expired.hmac), -1), ExpireDelegationTokenRequest(bytes(expired.hmac), 200)):
                 assert alice.ask(request, 2).error_code == ErrorCode.DELEGATION_TOKEN_EXPIRED
+        with connected_as(broker, "bob") as bob:  # whose token it is not: he is told nothing else of it
+            stranger = ExpireDelegationTokenRequest(bytes(made.hmac), 200)
+            assert bob.ask(stranger, 2).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+        removed = alice.ask(ExpireDelegationTokenRequest(bytes(made.hmac), -1), 2)
+        assert removed.error_code == 0, "one that has expired is removed all the same, as in Kafka"
+        assert made.issue_timestamp_ms < removed.expiry_timestamp_ms < made.max_timestamp_ms, "the answer says when it ended: now"
+        assert made.token_id not in broker._broker.image.delegation_tokens
+
+
+def timers_of_ended(broker: BrokerThread) -> list[object]:
+    """Of sessions that may only authenticate again."""
+    assert broker._broker is not None
+    standings = broker._broker.gate.threshold._standings
+    return [standing.timer for connection, standing in list(standings.items()) if isinstance(connection.pipeline, Candidate)]
 
 
 def principals_by_token(broker: BrokerThread) -> list[str]:

@@ -48,15 +48,19 @@ def create_token(
 
 def renew_token(image: ClusterImage, token_id: str | None, asker: str, *, now_ms: int, renew_ms: int) -> Recorded:
     """Renews the token for ``renew_ms`` from now on, not beyond its maximum."""
-    token = _of_asker(image, token_id, asker, now_ms)
+    token = _found(image, token_id)
+    _check_life(token, now_ms)
+    _check_asker(token, asker)
     return _until(token, now_ms + renew_ms)
 
 
 def expire_token(image: ClusterImage, token_id: str | None, asker: str, *, now_ms: int, left_ms: int) -> Recorded:
-    """Lets the token expire in ``left_ms`` from now on; it is removed when that is negative."""
-    token = _of_asker(image, token_id, asker, now_ms)
+    """Lets the token expire in ``left_ms`` from now on; it is removed when that is negative, also one that has expired already."""
+    token = _found(image, token_id)
+    _check_asker(token, asker)
     if left_ms < 0:
         return Recorded((RemoveDelegationTokenRecord(token.token_id),))
+    _check_life(token, now_ms)
     return _until(token, now_ms + left_ms)
 
 
@@ -72,15 +76,21 @@ def is_known_to(token: DelegationTokenRecord, principal: str) -> bool:
     return principal in (token.owner, token.requester) or principal in token.renewers
 
 
-def _of_asker(image: ClusterImage, token_id: str | None, asker: str, now_ms: int) -> DelegationTokenRecord:
+def _found(image: ClusterImage, token_id: str | None) -> DelegationTokenRecord:
     token = None if token_id is None else image.delegation_tokens.get(token_id)
     if token is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+    return token
+
+
+def _check_life(token: DelegationTokenRecord, now_ms: int) -> None:
     if token.max_timestamp < now_ms or token.expiration_timestamp < now_ms:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+
+
+def _check_asker(token: DelegationTokenRecord, asker: str) -> None:
     if asker != token.owner and asker not in token.renewers:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
-    return token
 
 
 def _until(token: DelegationTokenRecord, wanted_ms: int) -> Recorded:

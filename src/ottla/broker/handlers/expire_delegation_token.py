@@ -18,14 +18,15 @@ from ottla.messages.metadata_records import DelegationTokenRecord
 
 
 async def handle(parts: Parts, context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+    now_ms = parts.world.clock.now_ms()
     try:
-        change = partial(expire_token, now_ms=parts.world.clock.now_ms(), left_ms=request.expiry_time_period_ms)
+        change = partial(expire_token, now_ms=now_ms, left_ms=request.expiry_time_period_ms)
         record = await changed(parts, context, bytes(request.hmac), change)
     except KafkaError as error:
         if error.code == ErrorCode.NOT_CONTROLLER:
             raise
         return _refused(request, context, error.code)
-    expires_ms = record.expiration_timestamp if isinstance(record, DelegationTokenRecord) else request.expiry_time_period_ms
+    expires_ms = record.expiration_timestamp if isinstance(record, DelegationTokenRecord) else now_ms
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
 
 

@@ -243,6 +243,10 @@ class BrokerConnection:
         """True when the answers of all earlier requests are with the system."""
         return self._responses.is_first(place) and self.transport.unsent_bytes == 0
 
+    def is_kept_waiting(self, place: ResponseSlot | None) -> bool:
+        """True while an answer before that place, or any without one, is still worked on here, or the client is above its quota."""
+        return self.muted_until_ms > 0 or (self.has_open_requests and (place is None or not self._responses.is_first(place)))
+
     def complete(self, place: ResponseSlot, answer: Sequence[Any]) -> None:
         """Completes the answer, which leaves after the earlier ones."""
         place.answer = answer

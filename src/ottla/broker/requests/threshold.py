@@ -31,6 +31,7 @@ from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.metadata_records import DelegationTokenRecord
 from ottla.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
+from ottla.net.response_queue import ResponseSlot
 from ottla.ports import Connection, TimerHandle, World
 from ottla.security.exchange import Exchange, Session
 from ottla.security.principal import ANONYMOUS, USER, Principal
@@ -44,6 +45,8 @@ COUNT_MAX: Final = "ottla.unauthenticated.connections.max"
 HELD_BYTES_MAX: Final = 16 << 20
 """Of frames that are being received. A token has some kilobytes."""
 AGAIN_MS: Final = 1_000
+AGAIN_STEPS: Final = 10
+"""In which the time to authenticate again is counted."""
 APART_MS: Final = 25
 """Between earlier answers and that of a handshake in an open session over TLS, at least. A Java client that finds both in what it has
 decrypted sees the second one when the socket has more for it, and not before: that is when its connection ends.
@@ -143,8 +146,6 @@ class Threshold:
             return
         self._forget(connection)
         self._stand(connection, replace(session, ends_ms=now_ms + left_ms))
-        if left_ms == 0:
-            self._expire(connection)
 
     def guard(self, listener: str, protocol: Protocol, decoy_key: bytes, key_set: KeySet | None = None) -> None:
         """Guards the listener: its connections come to the threshold first."""
@@ -283,7 +284,7 @@ class Threshold:
     def _begin_apart(self, candidate: Candidate, context: RequestContext, request: SaslHandshakeRequest) -> None:
         """Answers the handshake once all earlier answers have left, ``APART_MS`` ago at least. The client's time for it counts from now."""
         connection = candidate.connection
-        self.begun_again(candidate)
+        self.begun_again(candidate, context.place)
 
         def look(*, had_left: bool) -> None:
             if connection.transport.is_closed:
@@ -297,10 +298,24 @@ class Threshold:
 
         look(had_left=False)
 
-    def begun_again(self, candidate: Candidate) -> None:
-        """Notes that its session authenticates again from now on, or from when that was noted; it has as much time as a new connection."""
+    def begun_again(self, candidate: Candidate, handshake: ResponseSlot | None = None) -> None:
+        """Notes that its session authenticates again from now on, or from when that was noted; it has as much time as a new connection.
+
+        Not counted is the time in which this broker keeps it waiting: for an answer to what it asked before ``handshake``, or because its
+        client is above a quota.
+        """
         if candidate not in self._again:
-            self._again[candidate] = self._world.timers.call_later_ms(self._config[TIMEOUT], candidate.close_overdue)
+            self._count_down(candidate, handshake, AGAIN_STEPS)
+
+    def _count_down(self, candidate: Candidate, handshake: ResponseSlot | None, steps: int) -> None:
+        def step() -> None:
+            left = steps if candidate.connection.is_kept_waiting(handshake) else steps - 1
+            if left > 0:
+                self._count_down(candidate, handshake, left)
+            else:
+                candidate.close_overdue()
+
+        self._again[candidate] = self._world.timers.call_later_ms(max(1, self._config[TIMEOUT] // AGAIN_STEPS), step)
 
     def _end_deadline(self, candidate: Candidate) -> None:
         timer = self._again.pop(candidate, None)
@@ -317,10 +332,12 @@ class Threshold:
             standing.timer.cancel()
 
     def _stand(self, connection: BrokerConnection, session: Session) -> None:
-        timer = None
-        if session.ends_ms is not None:
-            timer = self._world.timers.call_later_ms(session.ends_ms - self.now_ms(), lambda: self._expire(connection))
-        self._standings[connection] = _Standing(session, timer)
+        standing = self._standings[connection] = _Standing(session, None)
+        left_ms = None if session.ends_ms is None else session.ends_ms - self.now_ms()
+        if left_ms is not None and left_ms > 0:
+            standing.timer = self._world.timers.call_later_ms(left_ms, lambda: self._expire(connection))
+        elif left_ms is not None:
+            self._expire(connection)
 
     def _expire(self, connection: BrokerConnection) -> None:
         """Expires the session: nothing but a handshake is taken from now on."""
