@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.metadata.image import CLIENT_ID, IP, USER, QuotaEntity
-from ottla.quotas import CLIENTS_MAX, ClientQuotas, QuotaKind, RateMeter
+from ottla.quotas import CLIENTS_MAX, THROTTLE_MS_MAX, ClientQuotas, QuotaKind, RateMeter
 
 FETCH, PRODUCE, REQUEST = QuotaKind.FETCH, QuotaKind.PRODUCE, QuotaKind.REQUEST
 NOW_MS = 1_000_000
@@ -123,6 +123,23 @@ def test_a_changed_quota_counts_at_once_and_what_was_measured_stays() -> None:
     assert made.record(PRODUCE, "u", "c", 10_000, NOW_MS) == 0
     made.set_quotas({((USER, "u"),): {PRODUCE.value: 100.0}})
     assert made.record(PRODUCE, "u", "c", 0, NOW_MS) == 90_000
+
+
+@pytest.mark.parametrize("limit", [-1.0, 0.0, 1e-310, 1e-9])
+def test_no_pause_is_longer_than_an_answer_can_say(limit: float) -> None:
+    """A quota next to nothing, and one of 0 of a znode, were errors: the client's requests had no answer."""
+    for kind, longest_ms in ((PRODUCE, THROTTLE_MS_MAX), (REQUEST, 1000)):
+        assert quotas({((USER, "u"),): limit}, kind).record(kind, "u", "c", 1e6, NOW_MS) == longest_ms
+    assert quotas({((USER, "u"),): limit}, FETCH).record_unless_above(FETCH, "u", "c", 1e6, NOW_MS) == (THROTTLE_MS_MAX, True)
+    assert quotas({((USER, "u"),): limit}, FETCH).amount_max(FETCH, "u", "c") == pytest.approx(0, abs=1e-7)
+    made = quotas({((USER, "u"),): limit}, QuotaKind.MUTATION)
+    assert made.spend("u", "c", 1, NOW_MS, is_strict=False) == (THROTTLE_MS_MAX, True)
+    assert made.spend("u", "c", 1, NOW_MS, is_strict=True) == (THROTTLE_MS_MAX, False)
+
+
+def test_a_quota_without_a_limit_is_none() -> None:
+    made = quotas({((USER, "u"),): float("inf")}, QuotaKind.MUTATION)
+    assert made.spend("u", "c", 1000, NOW_MS, is_strict=True) == (0, True)
 
 
 def test_clients_that_make_up_names_are_forgotten() -> None:

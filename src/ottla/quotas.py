@@ -69,7 +69,7 @@ class ClientQuotas:
         meter, limit = found
         meter.record(amount, now_ms)
         pause_ms = meter.throttle_ms(limit, now_ms)
-        return min(pause_ms, self._window_ms) if kind is QuotaKind.REQUEST else min(pause_ms, THROTTLE_MS_MAX)
+        return min(pause_ms, self._window_ms) if kind is QuotaKind.REQUEST else pause_ms
 
     def record_unless_above(self, kind: QuotaKind, user: str, client_id: str, amount: float, now_ms: int) -> tuple[int, bool]:
         """Returns the pause, and whether the amount counts. An amount above the quota does not, unless the client had nothing in all
@@ -146,7 +146,7 @@ class ClientQuotas:
         for entity, measured in ranks:
             limit = self._quotas.get(entity, _NOTHING).get(kind.value)
             if limit is not None:
-                return limit, measured
+                return (None if limit == math.inf else max(0.0, limit)), measured
         return None, ("", "")
 
     def _make_room(self, now_ms: int) -> None:
@@ -194,11 +194,12 @@ class RateMeter:
         return sum(self._sums) * 1000 / self._span_ms(now_ms)
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
-        """Returns how long the limit needs for what was recorded beyond it; 0 when the rate is not above it."""
+        """Returns how long the limit needs for what is beyond it, ``THROTTLE_MS_MAX`` at most; 0 when the rate is not above it."""
         rate = self.rate(now_ms)
         if rate <= limit:
             return 0
-        return round((rate - limit) / limit * self._span_ms(now_ms))
+        excess = (rate - limit) / limit if limit > 0 else math.inf
+        return round(min(excess * self._span_ms(now_ms), THROTTLE_MS_MAX))
 
     def _span_ms(self, now_ms: int) -> int:
         return max(self._least_ms, now_ms - self._starts[0]) if self._starts else self._least_ms
@@ -233,4 +234,10 @@ class TokenBucket:
         if is_strict and has_token:
             return 0, True
         lacking = self._missing - Fraction(burst)
-        return math.floor(lacking * 1000 / exact_rate) + 1 if lacking >= 0 else 0, not is_strict
+        return self._until(lacking, exact_rate), not is_strict
+
+    @staticmethod
+    def _until(lacking: Fraction, rate: Fraction) -> int:
+        if lacking < 0:
+            return 0
+        return min(math.floor(lacking * 1000 / rate) + 1, THROTTLE_MS_MAX) if rate > 0 else THROTTLE_MS_MAX

@@ -22,6 +22,7 @@ from ottla.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRespon
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from ottla.messages.produce import ProduceRequest, ProduceResponse
+from ottla.quotas import THROTTLE_MS_MAX
 from ottla.runtime.serve import BrokerThread
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
@@ -211,6 +212,19 @@ def test_topics_come_grow_and_go_as_fast_as_the_quota_allows() -> None:
         names = ["a", "b"]
         deleted = await client.ask(DeleteTopicsRequest([DeleteTopicState(name) for name in names], names), DeleteTopicsResponse)
         assert ErrorCode.THROTTLING_QUOTA_EXCEEDED in [result.error_code for result in deleted.responses]
+
+    run(main())
+
+
+def test_a_client_whose_quota_is_next_to_nothing_is_answered() -> None:
+    """Its pause was no number that the answer can have: there was none, and the connection stood still."""
+
+    async def main() -> None:
+        _, client = await start()
+        await set_quota(client._cluster, {"client-id": "greedy"}, controller_mutation_rate=1e-12)
+        request = CreateTopicsRequest([CreatableTopic("another", 1, 1)])
+        answer = await (await client._cluster.connection(1)).ask(request, CreateTopicsResponse, timeout_ms=600_000, version_max=5)
+        assert (answer.topics[0].error_code, answer.throttle_time_ms) == (ErrorCode.NONE, THROTTLE_MS_MAX)
 
     run(main())
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.net.admission import Admission, AdmissionLimits, ListenerLimits, RateGate
+from ottla.net.admission import SHUT_OUT_MS, Admission, AdmissionLimits, ListenerLimits, RateGate
 
 BOTH = ["CLIENTS", "BROKERS"]
 
@@ -64,6 +64,32 @@ def test_the_rate_lets_a_second_s_worth_in_at_once_and_then_one_at_a_time() -> N
     assert gate.wait_ms(5001) == 100
     assert gate.wait_ms(5100) == 1
     assert gate.wait_ms(5101) == 0
+
+
+def test_a_rate_of_0_lets_none_in_until_it_is_another() -> None:
+    """It divided by zero: the broker did not start, and a running one kept a connection that it did not serve."""
+    admission = Admission(AdmissionLimits(creation_rate=0), BOTH)
+    assert admission.wait_ms("CLIENTS", 0) == SHUT_OUT_MS, "then it is looked at again"
+    assert admission.admitted("CLIENTS", "a", 0), "one that was accepted when the rate changed"
+    admission.set_limits(AdmissionLimits(creation_rate=5))
+    assert admission.wait_ms("CLIENTS", 1) == 0
+
+
+def test_the_brokers_rate_neither_delays_the_protected_listener_nor_counts_its_connections() -> None:
+    """Clients that flood their listener kept nodes from each other."""
+    own = {"BROKERS": ListenerLimits(creation_rate=2)}
+    admission = Admission(AdmissionLimits(creation_rate=1, protected_listener="BROKERS", by_listener=own), BOTH)
+    assert admission.admitted("BROKERS", "b", 0)
+    assert admission.wait_ms("CLIENTS", 0) == 0
+    for _ in range(3):
+        assert admission.admitted("CLIENTS", "a", 0)
+    assert admission.wait_ms("CLIENTS", 0) > 0
+    assert admission.wait_ms("BROKERS", 0) == 0
+    assert admission.admitted("BROKERS", "b", 0)
+    assert admission.wait_ms("BROKERS", 0) > 0, "its own rate holds"
+    alone = Admission(AdmissionLimits(creation_rate=1, protected_listener="BROKERS"), ["BROKERS"])
+    assert alone.admitted("BROKERS", "b", 0)
+    assert alone.wait_ms("BROKERS", 0) > 0, "clients come there, too"
 
 
 @given(rate=st.integers(1, 50), steps=st.lists(st.integers(0, 400), max_size=200))

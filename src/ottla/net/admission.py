@@ -53,20 +53,22 @@ class AdmissionLimits(Struct, frozen=True):
 
 
 class RateGate:
-    """A gate that admits ``rate`` a second at most, and a second's worth at once, to within one."""
+    """A gate that admits ``rate`` a second at most, and a second's worth at once, to within one. A rate of 0 admits none."""
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
         self._bucket = TokenBucket()
 
     def take(self, now_ms: int) -> None:
-        if self.rate < UNLIMITED:
+        if 0 < self.rate < UNLIMITED:
             self._bucket.spend(1, self.rate, self.rate, now_ms, is_strict=False)
 
     def wait_ms(self, now_ms: int) -> int:
         """Returns how long until the next one may come; 0 when it may come now."""
         if self.rate >= UNLIMITED:
             return 0
+        if self.rate == 0:
+            return SHUT_OUT_MS
         return self._bucket.spend(0, self.rate, self.rate, now_ms, is_strict=False)[0]
 
 
@@ -116,12 +118,14 @@ class Admission:
         return self._is_protected(listener) or self.count < self._limits.connections
 
     def wait_ms(self, listener: str, now_ms: int) -> int:
-        """Returns how long the rates delay the next connection to this listener."""
-        return max(self._rate.wait_ms(now_ms), self._listener_rates[listener].wait_ms(now_ms))
+        """Returns how long the rates delay the next connection to this listener; the broker's do not delay the protected one."""
+        of_all = 0 if self._is_protected(listener) else self._rate.wait_ms(now_ms)
+        return max(of_all, self._listener_rates[listener].wait_ms(now_ms))
 
     def admitted(self, listener: str, ip: str, now_ms: int) -> bool:
         """Counts the connection. False when its address has too many: then it is to be closed, which counts it out again."""
-        self._rate.take(now_ms)
+        if not self._is_protected(listener):
+            self._rate.take(now_ms)
         self._listener_rates[listener].take(now_ms)
         self._counts[listener] += 1
         self._by_ip[ip] = self._by_ip.get(ip, 0) + 1
