@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ TOPIC, GROUP = 2, 3
 READ, WRITE, ALL = 3, 4, 2
 DENY, ALLOW = 2, 3
 NAMES = ["a", "ab", "abc", "b", "*", "a*", "**", "A", "a\u0301", "\u00e1"]  # a letter in two forms is two names
+OTHER_NAMES = ["", "abcd", "zz"]
 PRINCIPALS = ["User:alice", "User:*", "User:ali", "Group:alice", "user:alice"]
 HOSTS = ["*", "10.0.0.1", "10.0.0.11", "0:0:0:0:0:0:0:1", "::1"]
 
@@ -37,7 +39,7 @@ ACLS = st.builds(
 FILTERS = st.builds(
     AclFilter,
     resource_type=st.sampled_from([ANY, TOPIC, GROUP]),
-    resource_name=st.none() | st.sampled_from([*NAMES, "", "abcd", "zz"]),
+    resource_name=st.none() | st.sampled_from([*NAMES, *OTHER_NAMES]),
     pattern_type=st.sampled_from([ANY, MATCH, LITERAL, PREFIXED]),
     principal=st.none() | st.sampled_from(PRINCIPALS),
     host=st.none() | st.sampled_from(HOSTS),
@@ -67,6 +69,15 @@ def patterns_meant(wanted: AclFilter, acl: Acl) -> set[tuple[int, str]]:
         return {(LITERAL, name), (LITERAL, "*"), *((PREFIXED, name[:length]) for length in range(1, len(name) + 1))}
     kinds = {ANY: [LITERAL, PREFIXED], MATCH: [LITERAL, PREFIXED], LITERAL: [LITERAL], PREFIXED: [PREFIXED]}[wanted.pattern_type]
     return set(itertools.product(kinds, [acl.resource_name if name is None else name]))
+
+
+@pytest.mark.parametrize("pattern_type", [ANY, MATCH, LITERAL, PREFIXED])
+def test_each_pattern_is_found_by_the_filters_that_mean_it(pattern_type: int) -> None:
+    """All names against all patterns; the other parts are any."""
+    for name, of_acl, own_type in itertools.product([None, *NAMES, *OTHER_NAMES], NAMES, [LITERAL, PREFIXED]):
+        wanted = AclFilter(ANY, name, pattern_type, None, None, ANY, ANY)
+        acl = Acl(bytes(16), TOPIC, of_acl, own_type, "User:alice", "*", READ, ALLOW)
+        assert wanted.fits(acl) is is_meant(wanted, acl), (wanted, acl)
 
 
 @given(st.lists(ACLS, max_size=12), FILTERS)
