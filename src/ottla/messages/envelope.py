@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.wire.schema import Request, Response, Stored, binary, boolean, int16, int64, string
+from ottla.wire.schema import Request, Response, Stored, binary, boolean, int16, int32, int64, string
 
 
 class EnvelopeRequest(Request, api_key=58, versions=(0, 0), flexible=0):
@@ -16,6 +16,8 @@ class EnvelopeResponse(Response, api_key=58, versions=(0, 0), flexible=0):
     error_code: int = int16()
     metadata_end_offset: int = int64(default=-1, tag=10_000)
     """Ottla's own, which others pass over: up to where the metadata is committed that the answer speaks of."""
+    pause_ms: int = int32(default=0, tag=10_001)
+    """Ottla's own: how long the broker that has passed the request on does not read its client, which is above a quota."""
 
 
 class DefaultPrincipalData(Stored, versions=(0, 0), flexible=0):

@@ -18,6 +18,7 @@ from ottla.errors import DecodeError, ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation
 from ottla.messages.envelope import DefaultPrincipalData, EnvelopeRequest, EnvelopeResponse
 from ottla.messages.headers import decode_request_header, decode_request_header_start
+from ottla.quotas import THROTTLE_MS_MAX
 from ottla.security.principal import Principal
 from ottla.wire.compiler import decode, decode_from
 
@@ -43,13 +44,13 @@ async def handle(parts: Parts, context: RequestContext, request: EnvelopeRequest
     except DecodeError:
         return EnvelopeResponse(error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
     try:
-        data = await answer_embedded(parts, context, served, header, embedded, principal=principal, client_host=host)
+        data, pause_ms = await answer_embedded(parts, context, served, header, embedded, principal=principal, client_host=host)
     except KafkaError as error:
         return EnvelopeResponse(error_code=error.code)
     except Exception as error:  # noqa: BLE001 - one client's request must not cost the others of its broker theirs
         fail_loudly(served.api.name, error)
         return EnvelopeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-    return EnvelopeResponse(data, metadata_end_offset=parts.image.end_offset)
+    return EnvelopeResponse(data, metadata_end_offset=parts.image.end_offset, pause_ms=min(pause_ms, THROTTLE_MS_MAX))
 
 
 def _principal(data: bytes) -> Principal:

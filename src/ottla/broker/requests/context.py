@@ -45,6 +45,10 @@ class ReplyQuotas(Protocol):
         """Adjusts the response, which is about to be encoded."""
         ...
 
+    def pause(self, context: RequestContext, pause_ms: int) -> None:
+        """Does not read the client for that time, once its answer has its place."""
+        ...
+
 
 class Pipeline(Protocol):
     """The way of an answer from its handler to the connection."""

@@ -72,8 +72,8 @@ async def answer_embedded(
     *,
     principal: Principal,
     client_host: str,
-) -> bytes:
-    """Returns the header and the body of the answer."""
+) -> tuple[bytes, int]:
+    """Returns the header and the body of the answer, and how long the client has to pause, in milliseconds."""
     channel = EmbeddedChannel(outer, parts.authorizer.rights(principal, client_host), principal=principal, client_host=client_host)
     meters = meters_of(served.api.response, served.version_max)
     context = RequestContext(
@@ -81,10 +81,11 @@ async def answer_embedded(
     )
     if not is_allowed(served, context, request):
         refuse(served, context, request)
-        return await channel.answer
+        return await channel.answer, 0
     result = (served.embedded or served.handle)(parts, context, request)
     if result is not None:
         response = result if isinstance(result, Response) else await result
         if response is not None:
             context.reply(response)
-    return await channel.answer
+    data = await channel.answer
+    return data, max(0, channel.muted_until_ms - parts.world.clock.monotonic_ms())

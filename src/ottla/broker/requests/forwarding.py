@@ -90,6 +90,8 @@ def _answered(context: RequestContext, frame: bytes, answer: EnvelopeResponse | 
         context.connection.transport.abort()
         return
     data = answer.response_data
+    if answer.pause_ms > 0:
+        context.connection.pipeline.quotas.pause(context, answer.pause_ms)
     context.complete([len(data).to_bytes(4, "big"), data])
 
 

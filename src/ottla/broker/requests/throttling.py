@@ -108,6 +108,10 @@ class Throttling(Part):
             self._pause(kind, context, pause_ms)
         return pause_ms
 
+    def pause(self, context: RequestContext, pause_ms: int) -> None:
+        """Does not read the client for the pause of a quota that the controller has measured: it came with the answer, and counts there."""
+        self._mute(context.connection, pause_ms)
+
     def _pause(self, kind: QuotaKind, context: RequestContext, pause_ms: int) -> None:
         whose = (kind, context.principal.name, _client_id(context))
         if whose not in self.pauses_ms and len(self.pauses_ms) >= PAUSED_MAX:
