@@ -81,9 +81,7 @@ async def answer_embedded(
     )
     if not is_allowed(served, context, request):
         refuse(served, context, request)
-        return await channel.answer, 0
-    result = (served.embedded or served.handle)(parts, context, request)
-    if result is not None:
+    elif (result := (served.embedded or served.handle)(parts, context, request)) is not None:
         response = result if isinstance(result, Response) else await result
         if response is not None:
             context.reply(response)
