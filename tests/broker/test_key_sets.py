@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import structlog
 from tests.security.issuer import key_set, rsa_jwk, rsa_key
 
 from ottla.broker.requests.key_sets import AGAIN_MS, APART_MS, BACKOFF, BACKOFF_MAX, MISSED_MAX, REFRESH, KeySet
@@ -99,5 +100,22 @@ def test_an_issuer_that_is_away_when_a_key_is_looked_for_is_asked_again_soon_and
         again()
         assert issuer.key_ids == {"rsa", "ec", "new"}
         assert issuer.timers[-1][0] == 3_600_000
+
+    run(body)
+
+
+def test_a_read_that_the_stop_of_the_node_ends_is_no_error() -> None:
+    """The log had an error at each stop while the issuer did not answer."""
+
+    async def body(issuer: Issuer) -> None:
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        issuer.read_given_file = lambda path, bytes_max: answer  # type: ignore[method-assign,assignment,misc]
+        with structlog.testing.capture_logs() as events:
+            issuer.keys.look_again("new")
+            issuer.keys.stop()
+            answer.set_exception(OSError("the loop ends"))
+            while issuer.keys._is_reading:
+                await asyncio.sleep(0)
+        assert events == []
 
     run(body)

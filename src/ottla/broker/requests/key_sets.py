@@ -107,7 +107,7 @@ class KeySet:
 
     def _was_read(self, _: None, error: BaseException | None) -> None:
         self._is_reading = False
-        if error is not None:
+        if error is not None and not self._is_stopped:  # a stop ends a read that is under way
             self._has_failed(error)
         self._later()
 
