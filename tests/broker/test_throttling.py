@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.foreign_clients.wire import RawClient, batch_of, produce_request
@@ -227,6 +228,30 @@ def test_a_client_whose_quota_is_next_to_nothing_is_answered() -> None:
         assert (answer.topics[0].error_code, answer.throttle_time_ms) == (ErrorCode.NONE, THROTTLE_MS_MAX)
 
     run(main())
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_connection_that_ends_in_its_pause_is_not_kept_for_it(ends: bool) -> None:
+    """A client that connected again and again, and paused for days each time, filled the memory with connections that had ended."""
+    now_ms, later, read = [1000], list[tuple[int, Any]](), list[None]()
+    clock = SimpleNamespace(monotonic_ms=lambda: now_ms[0])
+    timers = SimpleNamespace(call_later_ms=lambda delay_ms, call: later.append((delay_ms, call)))
+    config = dict.fromkeys(("quota.window.num", "controller.quota.window.num"), 11)
+    config |= dict.fromkeys(("quota.window.size.seconds", "controller.quota.window.size.seconds"), 1)
+    made = throttling.Throttling(cast(Any, SimpleNamespace(clock=clock, timers=timers)), cast(Any, config))
+    connection = SimpleNamespace(muted_until_ms=0, transport=SimpleNamespace(is_closed=False), update_reading=lambda: read.append(None))
+    pause_ms, looks = 2 * throttling.LOOK_MS + 1, 0
+    made.pause(cast(Any, SimpleNamespace(connection=connection)), pause_ms)
+    while later:
+        assert connection.muted_until_ms == 1000 + pause_ms
+        [(delay_ms, look)] = later
+        later.clear()
+        now_ms[0] += delay_ms
+        connection.transport.is_closed = ends
+        look()
+        looks += 1
+    assert (looks, len(read)) == ((1, 0) if ends else (3, 1))
+    assert ends or (now_ms[0], connection.muted_until_ms) == (1000 + pause_ms, 0)
 
 
 def test_quotas_are_kept_changed_and_removed_at_once() -> None:

@@ -29,6 +29,8 @@ D = TypeVar("D", bound=Decided)
 PAUSED_MAX: Final = 100
 """So many clients are counted for themselves, by quota; the pauses of others are counted together: clients choose their own ids."""
 OTHERS: Final = "(others)"
+LOOK_MS: Final = 60_000
+"""After this time, at most, it is seen that a connection has ended in its pause."""
 
 
 class Throttling(Part):
@@ -124,12 +126,21 @@ class Throttling(Part):
         if until_ms <= connection.muted_until_ms:
             return
         connection.muted_until_ms = until_ms  # reading stops when the answer takes its place, right after this
-        self._timers.call_later_ms(pause_ms, lambda: self._unmute(connection, until_ms))
+        self._look_later(connection, until_ms)
+
+    def _look_later(self, connection: Channel, until_ms: int) -> None:
+        left_ms = until_ms - self._clock.monotonic_ms()
+        self._timers.call_later_ms(min(left_ms, LOOK_MS), lambda: self._unmute(connection, until_ms))
 
     def _unmute(self, connection: Channel, until_ms: int) -> None:
-        if connection.muted_until_ms == until_ms and not connection.transport.is_closed:  # or a later pause has followed
-            connection.muted_until_ms = 0
-            connection.update_reading()
+        """Reads the connection again if its pause is over. One that has ended is not kept for a pause of days."""
+        if connection.muted_until_ms != until_ms or connection.transport.is_closed:  # or a later pause has followed
+            return
+        if self._clock.monotonic_ms() < until_ms:
+            self._look_later(connection, until_ms)
+            return
+        connection.muted_until_ms = 0
+        connection.update_reading()
 
 
 def _client_id(context: RequestContext) -> str:
