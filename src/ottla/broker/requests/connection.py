@@ -244,7 +244,7 @@ class BrokerConnection:
         return self._responses.is_first(place) and self.transport.unsent_bytes == 0
 
     def is_kept_waiting(self, place: ResponseSlot | None) -> bool:
-        """True while an answer before that place, or any without one, is still worked on here, or the client is above its quota."""
+        """True when an answer before that place, or any without one, is still worked on here, or the client is above its quota."""
         return self.muted_until_ms > 0 or (self.has_open_requests and (place is None or not self._responses.is_first(place)))
 
     def complete(self, place: ResponseSlot, answer: Sequence[Any]) -> None:
