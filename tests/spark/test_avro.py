@@ -157,6 +157,36 @@ def test_a_schema_that_is_unknown_is_asked_for_once_in_a_second(registry: Schema
     assert found.row(wire(99, NEW, {"id": "a", "amount": 3, "note": None}))["amount"] == 3
 
 
+def test_a_value_of_a_schema_that_cannot_be_used_is_bad_and_its_schema_asked_for_once(registry: SchemaRegistry):
+    """It ended the query for good, or failed it again at each start: one record of a stranger, whatever ``bad_rows`` said."""
+    new = registry.add("orders-value", NEW)
+    found, good = decoder(registry, "orders-value"), wire(new, NEW, {"id": "a", "amount": 3, "note": None})
+    number = len(registry.schemas)
+    for schema, word in (
+        ({"schema": "{}", "schemaType": "JSON"}, "is of another kind than the one that is read"),
+        ({"schema": "{not JSON"}, "cannot be parsed: JSONDecodeError"),
+        ({"schema": '{"type":"record","name":"R","fields":[{"name":"a","type":"com.other.X"}]}'}, "cannot be parsed: UnknownType"),
+        ({"schema": '{"type":"record","name":"R","fields":3}'}, "cannot be parsed: TypeError"),
+        ({"schema": '{"type":"array","items":' * 100_000 + '"int"' + "}" * 100_000}, "cannot be parsed: RecursionError"),
+    ):
+        number += 1
+        registry.schemas[number] = schema
+        for _ in range(3):
+            with pytest.raises(BadValueError, match=f"schema {number} of the registry {word}"):
+                found.row(struct.pack(">bi", 0, number) + good[5:])
+        assert registry.asked.count(f"/schemas/ids/{number}") == 1
+    assert found.row(good)["amount"] == 3
+
+
+@pytest.mark.parametrize("answer", [[], {}, "x"])
+def test_an_answer_without_a_schema_is_no_fault_of_a_value(registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch, answer: Any):
+    registry.add("orders-value", NEW)
+    found = decoder(registry, "orders-value")
+    monkeypatch.setattr(registry, "answer", lambda *_: (200, answer))
+    with pytest.raises(RegistryError, match="the answer has no schema; is it a schema registry"):
+        found.row(struct.pack(">bi", 0, 99))
+
+
 def test_the_password_of_a_registry_is_sent_and_in_no_error():
     with SchemaRegistry(user="ann:se cret") as registry:
         registry.add("orders-value", NEW)

@@ -88,10 +88,16 @@ def test_what_is_no_value_of_the_message_is_bad(registry: SchemaRegistry):
     ):
         with pytest.raises(BadValueError, match=word):
             found.row(value)
+    stranger = registry.add("others-value", "string")
+    with pytest.raises(BadValueError, match=f"schema {stranger} of the registry is of another kind than the one that is read"):
+        found.row(wire(stranger, b"\x02\x02", b""))
+    broken = registry.add("others-value", "AAAA", kind="PROTOBUF")
+    with pytest.raises(BadValueError, match=f"schema {broken} of the registry cannot be parsed"):
+        found.row(wire(broken, b"\x02\x02", b""))
     registry.failures_left = 10_000
     away = ProtobufDecoder(_impatient(registry), values_texts(registry, "orders"), (1,))
     with pytest.raises(RegistryError, match="503"):
-        away.row(wire(new + 1, b"\x02\x02", b""))
+        away.row(wire(broken + 1, b"\x02\x02", b""))
 
 
 def _impatient(registry: SchemaRegistry) -> Any:

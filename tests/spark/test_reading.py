@@ -1,7 +1,10 @@
 """What a task does, without Spark: against a broker, or on responses made by hand."""
 
+from typing import Any
+
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.spark.conftest import Topics
 
 from ottla.client.cluster_metadata import Node
@@ -9,11 +12,12 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.fetch import AbortedTransaction, PartitionData
 from ottla.records.builder import BatchBuilder
 from ottla.records.control import build_end_marker
+from ottla.spark import batch_reader
 from ottla.spark.link import link_for
 from ottla.spark.planning import OffsetRange, OffsetRanges
 from ottla.spark.reading import DataLossError, RangeFetcher, _Answer, read_ranges
 from ottla.spark.rows import write_rows
-from ottla.sync import Consumer
+from ottla.sync import Admin, Consumer
 from ottla.types import TopicPartition
 
 SCHEMA = pa.schema([("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
@@ -168,6 +172,25 @@ def test_offsets_that_retention_has_deleted_are_data_loss(topics: Topics):
         assert accepted(topics.options("t", failOnDataLoss="false"), (10, 60), log_start=40, error=1) == ([], 40)
     with pytest.warns(UserWarning, match="its log begins at 40"):
         assert accepted(topics.options("t", failOnDataLoss="false"), (10, 30), log_start=40, error=1) == ([], None)
+
+
+def test_what_retention_deletes_while_a_table_is_read_that_follows_its_topic_is_no_loss(topics: Topics, monkeypatch: pytest.MonkeyPatch):
+    """It was: ``ottla pipeline run`` ended the query for good, though the table of the next moment has all that there is."""
+    topic = topics.create()
+    topics.produce(topic, [(b"k", b"%d" % number) for number in range(10)])
+    settle = batch_reader._as_of_now
+
+    def settled_before_the_deletion(task: Any, lookup: Any) -> Any:
+        found = settle(task, lookup)
+        with Admin(topics.bootstrap) as admin:
+            admin.delete_records({TopicPartition(topic, 0): 7})
+        return found
+
+    monkeypatch.setattr(batch_reader, "_as_of_now", settled_before_the_deletion)
+    schema = StructType([StructField("value", BinaryType())])
+    reader = batch_reader.TopicReader(topics.options(topic, endingOffsets="follow"), schema)
+    found = [value for task in reader.partitions() for rows in reader.read(task) for value in rows.column("value").to_pylist()]
+    assert found == [b"7", b"8", b"9"]
 
 
 def test_a_backlog_of_more_partitions_than_a_response_has_room_for_is_read_completely(topics: Topics):

@@ -300,16 +300,16 @@ def test_columns_that_a_record_does_not_have_are_ignored_with_one_warning():
 US = pa.timestamp("us", "UTC")
 
 
-def test_a_column_timestamp_is_the_time_of_the_record_and_now_where_it_is_null(topics: Topics):
+def test_a_column_timestamp_is_the_time_of_the_record_and_now_where_it_has_none(topics: Topics):
     topic = topics.create(2)
-    times = [1_700_000_000_123_456, 5_999, None, 0, 1_700_000_000_123_999] * 20
+    times = [1_700_000_000_123_456, 5_999, None, 0, -1_000] * 20  # -1 ms is that of a record without a time, of which a copy failed
     rows = batch(value=[b"%d" % index for index in range(100)], timestamp=pa.array(times, US), partition=pa.array([0, 1] * 50, pa.int32()))
     assert write_rows(iter([rows]), options(topics, topic=topic)) == 100
     for partition, records in stored(topics, topic, 2).items():
         assert [int(record.value) for record in records] == list(range(partition, 100, 2))
         for record in records:
             time_us = times[int(record.value)]
-            assert record.timestamp_ms > 1_700_000_000_123 if time_us is None else record.timestamp_ms == time_us // 1000
+            assert record.timestamp_ms > 1_700_000_000_123 if time_us in (None, -1_000) else record.timestamp_ms == time_us // 1000
 
 
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -321,6 +321,7 @@ HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
         ({"headers": pa.array([None, [], [{"key": "a", "value": b""}, {"key": None, "value": b""}]], HEADER)}, "row 5 .* column headers"),
         ({"headers": pa.array([None, [None], []], HEADER)}, "row 4 .* column headers"),
         ({"timestamp": pa.array([None, 1, -1], US)}, "row 5 .* column timestamp is -1 ms"),
+        ({"timestamp": pa.array([-1_000, -1_001, 1], US)}, "row 4 .* column timestamp is -2 ms"),
     ],
 )
 def test_a_row_that_no_record_can_have_is_named_with_its_column(topics: Topics, columns: dict, word: str):

@@ -3,26 +3,33 @@
 import json
 import re
 import shutil
+import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import SparkRuntimeException, StreamingQueryException
+from pyspark.errors import PythonException, SparkRuntimeException, StreamingQueryException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from tests.foreign_clients.wire import produce_request
 from tests.spark.conftest import Topics
 from tests.spark.test_rows import stored
 
 from ottla.cli.pipeline_status import status_rows
 from ottla.errors import KafkaError
+from ottla.messages.produce import ProduceResponse
+from ottla.records.builder import BatchBuilder
 from ottla.spark import catch_up, dead_letters, read_table, read_topic, route, to_topic
 from ottla.spark.dead_letters import LeftOutWarning
+from ottla.spark.link import link_for
 from ottla.spark.lookup import Lookup
+from ottla.spark.losses import taken
 from ottla.spark.offsets import TOPIC_IDS
 from ottla.spark.pipelines import running
 from ottla.spark.progress import progress_line
 from ottla.spark.reading import DataLossError
+from ottla.spark.rows import write_rows
 from ottla.spark.values import Json
 from ottla.sync import Admin, Producer
 from ottla.types import TopicPartition
@@ -439,6 +446,29 @@ def test_what_a_query_goes_on_without_is_said_in_its_lines_and_in_the_status(spa
     assert [len(written(topics, topic)) for topic in (exactly, at_least)] == [8, 8]
 
 
+def test_what_the_state_of_a_skipped_batch_lacks_is_said(spark, topics: Topics, tmp_path: Path, one_partition: None):
+    """It was not: what had been written counted the deleted records, the state and later results did not, and no line said so."""
+    orders, totals = topics.create(), topics.create()
+    rows = read_topic(spark, orders, ORDERS, bootstrap=topics.bootstrap, options={"failOnDataLoss": False})
+    counts = rows.groupBy("id").count()
+
+    def leave(number: int, rows: int) -> None:
+        raise RuntimeError("the driver leaves before Spark notes it")
+
+    def written_by(**more: Any) -> Any:
+        return to_topic(counts, totals, key="id", bootstrap=topics.bootstrap, app="counts", **more).outputMode("update")
+
+    topics.produce(orders, [(None, b'{"id":"a"}')] * 5)
+    with pytest.raises(StreamingQueryException, match="leaves before"):
+        run(written_by(on_batch=leave), tmp_path)
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_records({TopicPartition(orders, 0): 3})
+    topics.produce(orders, [(None, b'{"id":"a"}')])
+    query = run(written_by(), tmp_path)
+    assert taken(str(query.id)) == [f"lost offsets 0 to 2 of {orders}-0"]
+    assert [json.loads(record.value)["count"] for record in written(topics, totals)] == [5, 3]
+
+
 def test_a_field_that_is_not_null_and_missing_ends_a_query_without_a_topic_of_bad_rows(spark, topics: Topics, tmp_path: Path):
     orders = topics.create()
     topics.produce(orders, [(b"a", b'{"id":"a"}')])
@@ -447,6 +477,66 @@ def test_a_field_that_is_not_null_and_missing_ends_a_query_without_a_topic_of_ba
         run(rows.select("id").writeStream.format("noop"), tmp_path)
     with pytest.raises(SparkRuntimeException, match="the schema: field kunde is missing, and NOT NULL in the schema; a later record"):
         read_table(spark, orders, "id string, kunde string not null", bootstrap=topics.bootstrap).count()
+
+
+def test_a_bad_record_without_a_time_goes_to_its_topic_with_that_of_writing(spark, topics: Topics):
+    """The sink refused it, as a time that no record may have: one record of an old producer ended the query for good."""
+    orders, letters = topics.create(), topics.create()
+    builder = BatchBuilder()
+    for time_ms, header in ((-1, b"a" * 5_000), (-5_000, None), (7, b"")):
+        builder.append(b"k", b"?", (("h", header), ("h", None)), timestamp_ms=time_ms)
+    produce_batch(topics, orders, builder)
+    read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap)
+    name = next(reversed(dead_letters._SOURCES))
+    made = dead_letters.dead_letters(spark, {name: 3}, [None], [json.dumps({orders: {"0": 3}})])
+    assert write_rows(made, {"kafka.bootstrap.servers": topics.bootstrap}) == 3
+    found = written(topics, letters)
+    first = [(("h", b"a" * 5_000), ("h", None)), (("h", None), ("h", None)), (("h", b""), ("h", None))]
+    assert [record.headers[:2] for record in found] == first
+        (("h", b"a" * 5_000), ("h", None)),
+        (("h", None), ("h", None)),
+        (("h", b""), ("h", None)),
+    ]
+    now_ms = time.time_ns() // 1_000_000
+    assert [record.timestamp_ms > now_ms - 600_000 or record.timestamp_ms for record in found] == [True, True, 7]
+
+
+def produce_batch(topics: Topics, topic: str, builder: BatchBuilder) -> None:
+    """The batch as it is: clients refuse times before 1970."""
+    link = link_for({"kafka.bootstrap.servers": topics.bootstrap})
+
+    async def send() -> int:
+        await link.cluster.refresh([topic])
+        request = produce_request(topic, bytes(builder.build()))
+        request.topic_data[0].topic_id = link.cluster.topics[topic].topic_id
+        leader = link.cluster.leader(TopicPartition(topic, 0))
+        return (await link.cluster.ask(leader, request, ProduceResponse)).responses[0].partition_responses[0].error_code
+
+    assert link.run(send()) == 0
+
+
+def test_bad_rows_of_a_new_partition_that_were_deleted_are_data_loss_too(spark, topics: Topics):
+    """They were read from where its log began by then: the batch was written without its first letters."""
+    orders, letters = topics.create(), topics.create()
+    read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap)
+    name = next(reversed(dead_letters._SOURCES))
+    topics.produce(orders, [(None, b"?")] * 5)
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_records({TopicPartition(orders, 0): 3})
+    with pytest.raises(PythonException, match=f"offset 0 of {orders}-0 no longer exists: its log begins at 3"):
+        list(dead_letters.dead_letters(spark, {name: 5}, [None], [json.dumps({orders: {"0": 5}})]))
+
+
+def test_the_error_of_a_dead_letter_is_short(spark, topics: Topics):
+    """Schemas were in it whole, and the letter larger than its topic took: the query failed at each start."""
+    orders, letters = topics.create(), topics.create()
+    schema = ", ".join(f"field_{number} string" for number in range(200))
+    read_topic(spark, orders, schema, bad_rows=letters, bootstrap=topics.bootstrap)
+    name = next(reversed(dead_letters._SOURCES))
+    topics.produce(orders, [(None, b"[1]")])
+    [batch] = dead_letters.dead_letters(spark, {name: 1}, [None], [json.dumps({orders: {"0": 1}})])
+    error = next(header["value"] for header in batch.column("headers").to_pylist()[0] if header["key"] == "error")
+    assert (error[:17], error[-3:], len(error)) == (b"it does not fit s", b"...", 1_003)
 
 
 def test_dead_letters_are_no_records_of_a_topic_that_was_made_again_meanwhile(spark, topics: Topics):

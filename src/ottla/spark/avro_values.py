@@ -101,9 +101,11 @@ class AvroDecoder(Decoder):
     def _writer(self, schema_id: int) -> Any:
         found = self._writers.get(schema_id)
         if found is None:
-            texts = self._texts(schema_id)
-            found = self._writers[schema_id] = self._reader if texts == self._read_by else _parsed(texts)
+            found = self._writers[schema_id] = self._parsed(schema_id, self._written_by)
         return found
+
+    def _written_by(self, texts: tuple[str, ...]) -> Any:
+        return self._reader if texts == self._read_by else _parsed(texts)
 
 
 class Encoder:

@@ -56,10 +56,11 @@ class TopicReader(DataSourceReader):
         return planned(ranges_between(start, end), self._options, lookup.weigh, found.topic_ids) or [OffsetRanges(())]
 
     def read(self, partition: OffsetRanges) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
-        if follows(self._options):
+        is_followed = follows(self._options)
+        if is_followed:
             partition = _as_of_now(partition, Lookup(self._options))
         with worker_task():
-            yield from read_ranges(partition, self._options, arrow_schema(self._schema))
+            yield from read_ranges(partition, self._options, arrow_schema(self._schema), from_start=is_followed)
 
 
 def check_order(first: Bound, start: Offsets, last: Bound, end: Offsets, options: dict[str, str]) -> None:

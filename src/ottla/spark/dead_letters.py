@@ -4,7 +4,8 @@
 (``observe``). When a batch's rows have been computed, the sink looks at the counts; where one is not 0, it reads the batch's own
 offsets again and takes what does not fit. So a batch without bad rows costs nothing, and one that comes again finds the same ones.
 
-A dead letter is the record as it was, key, value, headers and time, with more headers: topic, partition, offset, error.
+A dead letter is the record as it was, key, value, headers and time, with more headers: topic, partition, offset, error. A time before 1970,
+which a record has that was written without one, is that of writing: one record of a stranger would end the query otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.checkpoint import COUNTED_BAD, topics_of
 from ottla.spark.lookup import Lookup
-from ottla.spark.offsets import EARLIEST, Offsets, as_json, batch_start, from_json, ids_of, made_again
+from ottla.spark.offsets import Offsets, as_json, batch_start, from_json, ids_of, made_again
 from ottla.spark.options import STREAM, boolean, checked, invalid
 from ottla.spark.reading import AFTER_DELETION, report_loss
 from ottla.spark.security import is_security
@@ -43,6 +44,8 @@ _SOURCES: Final[dict[str, BadRows]] = {}
 _SINKS: Final = frozenset({"ForeachBatchSink", "MemorySink", "ConsoleTable$", "NoopTable$"})
 """Spark's classes of sinks that may write bad rows, or that are for a look at a stream."""
 _NUMBERS: Final = itertools.count()
+ERROR_MAX: Final = 1_000
+"""Characters of the header error."""
 
 
 class LeftOutWarning(UserWarning):
@@ -119,7 +122,8 @@ def dead_letters(
             yield from made
         if read != count and not bad.values.is_fixed:
             raise ChangedValuesError(
-                f"{count} records of {', '.join(sorted(bad.topics))} were bad, and {read} are now: their registry has changed meanwhile. "
+                f"{count} records of {', '.join(sorted(bad.topics))} were bad, and {read} are now: their registry has changed meanwhile, "
+                "or some of them were deleted. "
                 "Nothing of the batch was written; it is computed again when the query is started again"
             )
 
@@ -144,7 +148,7 @@ def _read(session: Any, bad: BadRows, before: Mapping[str, Any], after: Mapping[
 
     end = from_json(after)
     begin = batch_start(before, after)
-    start: Offsets = {partition: begin.get(partition, EARLIEST) for partition in end}
+    start: Offsets = {partition: begin.get(partition, 0) for partition in end}  # a partition that came since was read from its first record
     options = {name: value for name, value in bad.options.items() if name in _KEPT or is_security(name)} | {
         "assign": json.dumps({topic: [int(index) for index in by_index] for topic, by_index in as_json(end).items()}),
         "startingOffsets": json.dumps(as_json(start)),
@@ -159,14 +163,23 @@ def _read(session: Any, bad: BadRows, before: Mapping[str, Any], after: Mapping[
         yield _letters(batch, bad)
 
 
+def _shortened(error: str) -> str:
+    """Returns the text, or its start: a schema within it would make the letter larger than its topic takes."""
+    return error if len(error) <= ERROR_MAX else f"{error[:ERROR_MAX]}..."
+
+
 def _letters(batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     headers = []
     for row in batch.select(["topic", "partition", "offset", "value", "headers", "misfit"]).to_pylist():
-        said = {name: row[name] for name in ("topic", "partition", "offset")} | {"error": bad.values.problem(row["value"], row["misfit"])}
+        error = _shortened(bad.values.problem(row["value"], row["misfit"]))
+        said = {name: row[name] for name in ("topic", "partition", "offset")} | {"error": error}
         headers.append([*row["headers"], *({"key": key, "value": str(value).encode()} for key, value in said.items())])
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    columns = {name: batch.column(name) for name in ("key", "value", "timestamp")}
+    columns = {name: batch.column(name) for name in ("key", "value")}
+    times = batch.column("timestamp")
+    columns["timestamp"] = pc.if_else(pc.less(times.cast(pa.int64()), 0), pa.scalar(None, times.type), times)
     columns |= {"topic": pa.array([bad.dead_letter_topic] * batch.num_rows, pa.string()), "headers": pa.array(headers, kind)}
     return pa.RecordBatch.from_pydict(columns)

@@ -308,6 +308,8 @@ class DriverSink:
         )
         if row_count is None:
             if planned.has_state:
+                if is_classic:
+                    noted_losses(session, number)  # of what was written, the state lacks what was deleted since
                 rows.write.format("noop").mode("overwrite").save()  # the batch's state is not written before its rows are read
         elif self._on_batch is not None:
             self._on_batch(number, row_count)

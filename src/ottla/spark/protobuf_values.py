@@ -126,7 +126,7 @@ class ProtobufDecoder(Decoder):
 
         found = self._files.get(schema_id)
         if found is None:
-            found = self._files[schema_id] = file_of(self._texts(schema_id))
+            found = self._files[schema_id] = self._parsed(schema_id, file_of)
         return found
 
     def _name_at(self, file: Any, indexes: tuple[int, ...]) -> str:

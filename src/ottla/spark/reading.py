@@ -81,14 +81,15 @@ class _Part:
 
 
 def read_ranges(
-    task: OffsetRanges, options: Mapping[str, str], schema: pa.Schema, *, within_ms: int | None = None
+    task: OffsetRanges, options: Mapping[str, str], schema: pa.Schema, *, within_ms: int | None = None, from_start: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yields the records of the task's ranges, in record batches of 2,000 to 10,000 rows, or about a megabyte.
 
-    TimeoutError if that takes longer than ``within_ms``.
+    Ranges ``from_start`` begin where their logs do: what retention deletes meanwhile is no loss. TimeoutError if that takes longer than
+    ``within_ms``.
     """
     columns = Columns(schema)
-    for part in RangeFetcher(task, options, within_ms).parts():
+    for part in RangeFetcher(task, options, within_ms, from_start=from_start).parts():
         for at, header in part.batches:
             columns.add(part.partition.topic, part.partition.partition, part.data, at, header, start=part.start, end=part.end)
             if columns.is_full:
@@ -98,7 +99,8 @@ def read_ranges(
 
 
 class RangeFetcher:
-    def __init__(self, task: OffsetRanges, options: Mapping[str, str], within_ms: int | None = None) -> None:
+    def __init__(self, task: OffsetRanges, options: Mapping[str, str], within_ms: int | None = None, *, from_start: bool = False) -> None:
+        self._from_start = from_start
         self._deadline_ms = None if within_ms is None else _now_ms() + within_ms
         self._link = link_for(options)
         self._cluster = self._link.cluster
@@ -288,7 +290,9 @@ class RangeFetcher:
         code = data.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             log_start = max(0, data.log_start_offset)
-            if position < log_start:
+            if position < log_start and self._from_start:
+                self._move(progress, min(log_start, progress.wanted.end))
+            elif position < log_start:
                 text = f"offset {position} of {partition} no longer exists: its log begins at {log_start}"
                 self._on_loss(progress, text, go_on_at=min(log_start, progress.wanted.end))
             else:

@@ -189,9 +189,12 @@ class Registry:
         if len(content) > RESPONSE_BYTES_MAX:
             raise RegistryError(f"schema registry {self._url}{path}: the answer is larger than {RESPONSE_BYTES_MAX} bytes", 413)
         try:
-            return json.loads(content)
-        except ValueError:
+            found = json.loads(content)
+        except (ValueError, RecursionError):
             raise RegistryError(f"schema registry {self._url}{path}: the answer is no JSON; is it a schema registry?", 400) from None
+        if not isinstance(found, dict) or not found.keys() & {"schema", "id"}:
+            raise RegistryError(f"schema registry {self._url}{path}: the answer has no schema; is it a schema registry?", 400)
+        return found
 
 
 def _is_of_registry(error: str) -> bool:

@@ -1,7 +1,7 @@
 """Values whose schemas are in a registry, as columns, whatever their form: Avro or Protobuf.
 
-A value is bad when it does not have the form, or its schema is unknown or does not fit. That the registry cannot be reached is no fault of
-a value: it fails the query.
+A value is bad when it does not have the form, or its schema is unknown, of another kind or cannot be parsed, or does not fit. That the
+registry cannot be reached is no fault of a value: it fails the query.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.spark.options import invalid
-from ottla.spark.registry import NOT_FOUND, Registry, RegistryError
+from ottla.spark.registry import NOT_FOUND, WRONG_KIND, Registry, RegistryError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -117,6 +117,7 @@ class Decoder:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._unusable: dict[int, str] = {}  # ids of schemas that no value can be read by, each with the reason: an id means one for ever
 
     def row(self, value: bytes) -> dict[str, Any]:
         """Returns the record. BadValueError where it is none; RegistryError where the registry does not say."""
@@ -138,13 +139,27 @@ class Decoder:
         except BadValueError as error:
             return {CORRUPT: str(error)}
 
-    def _texts(self, schema_id: int) -> tuple[str, ...]:
+    def _parsed(self, schema_id: int, parse: Callable[[tuple[str, ...]], T]) -> T:
+        """Returns the schema of this id. BadValueError where there is none, or none of this kind, or one that cannot be parsed."""
+        known = self._unusable.get(schema_id)
+        if known is not None:
+            raise BadValueError(known)
         try:
-            return self._registry.texts(schema_id)
+            texts = self._registry.texts(schema_id)
         except RegistryError as error:
+            if error.status == WRONG_KIND:
+                raise self._unusable_by(schema_id, "is of another kind than the one that is read") from None
             if error.status != NOT_FOUND:
                 raise
             raise BadValueError(f"the registry has no schema {schema_id}") from None
+        try:
+            return parse(texts)
+        except Exception as error:  # noqa: BLE001 - whatever a parser makes of a stranger's schema
+            raise self._unusable_by(schema_id, f"cannot be parsed: {error!r}") from None
+
+    def _unusable_by(self, schema_id: int, problem: str) -> BadValueError:
+        said = self._unusable[schema_id] = f"schema {schema_id} of the registry {problem}"
+        return BadValueError(said)
 
 
 def id_of(value: bytes, form: str) -> int:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+NO_TIME_US: Final = -1_000
+"""The time of a record that was written without one (-1 ms), as Spark has it."""
 _TYPES: Final = {
     "key": ("string", "binary"),
     "value": ("string", "binary"),
@@ -256,7 +258,7 @@ def _as_binary(column: pa.Array) -> pa.Array:
 
 
 def _times_of(batch: pa.RecordBatch) -> npt.NDArray[Any]:
-    """Returns the time of each row in milliseconds; now, where it has none."""
+    """Returns the time of each row in milliseconds; now, where it has none: where it is null, or -1, as of a record without a time."""
     import numpy as np
     import pyarrow as pa
 
@@ -264,8 +266,8 @@ def _times_of(batch: pa.RecordBatch) -> npt.NDArray[Any]:
     if "timestamp" not in batch.schema.names:
         return np.full(batch.num_rows, now_ms, np.int64)
     column = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).view(pa.int64())
-    found: npt.NDArray[Any] = column.fill_null(now_ms * 1000).to_numpy(zero_copy_only=False) // 1000
-    return found
+    found: npt.NDArray[Any] = column.fill_null(NO_TIME_US).to_numpy(zero_copy_only=False)
+    return np.where(found == NO_TIME_US, now_ms, found // 1000)
 
 
 def _headers_of(row: list[dict[str, Any]] | None) -> Headers:
