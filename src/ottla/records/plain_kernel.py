@@ -248,10 +248,7 @@ def _headers(data: bytes, position: int, count: int, end: int) -> tuple[Headers,
         if key is None:
             raise DecodeError("a header has no key")
         value, position = _field(data, position, end)
-        try:
-            headers.append((key.decode(), value))
-        except UnicodeDecodeError:
-            raise DecodeError("a header's key is not UTF-8") from None
+        headers.append((key.decode(errors="replace"), value))  # clients in other languages write any bytes, and brokers take them
     return tuple(headers), position
 
 

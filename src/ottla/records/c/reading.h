@@ -56,14 +56,11 @@ static Step header(Walk *walk, int64_t end, PyObject **pair)
         Py_DECREF(key);
         return step;
     }
-    name = PyUnicode_DecodeUTF8(PyBytes_AsString(key), PyBytes_Size(key), NULL);
+    name = PyUnicode_DecodeUTF8(PyBytes_AsString(key), PyBytes_Size(key), "replace");
     Py_DECREF(key);
     if (name == NULL) {
         Py_DECREF(value);
-        if (!PyErr_ExceptionMatches(PyExc_UnicodeDecodeError))
-            return RAISED;
-        PyErr_Clear();
-        return raise_text(PyUnicode_FromString("a header's key is not UTF-8"));
+        return RAISED;
     }
     *pair = PyTuple_Pack(2, name, value);
     Py_DECREF(name);
