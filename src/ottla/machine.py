@@ -89,9 +89,10 @@ class Park(Struct, frozen=True):
 class Decision(Struct, frozen=True):
     """The consequences of one command. Empty parts cost nothing.
 
-    The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. Records with
-    a ``writer`` are part of its transaction; a ``marker`` ends one, and comes without records. Replies wait until all that was decided
-    before them is committed; a decision that ``is_free`` has no records, and its replies promise nothing: they are given at once.
+    The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. A decision
+    without ``has_limit`` fits always: its batches may be larger than the log's ``max.message.bytes``. Records with a ``writer`` are part of
+    its transaction; a ``marker`` ends one, and comes without records. Replies wait until all that was decided before them is committed; a
+    decision that ``is_free`` has no records, and its replies promise nothing: they are given at once.
     """
 
     records: tuple[StoredRecord, ...] = ()
@@ -100,6 +101,7 @@ class Decision(Struct, frozen=True):
     replies: tuple[tuple[Token, Any], ...] = ()
     effects: tuple[Any, ...] = ()
     is_atomic: bool = True
+    has_limit: bool = True
     wakes: tuple[str, ...] = ()
     parks: tuple[Park, ...] = ()
     writer: Writer | None = None

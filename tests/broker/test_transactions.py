@@ -17,7 +17,7 @@ from ottla.broker.coordinators.parked import WAIT_MS
 from ottla.broker.coordinators.runtime import CoordinatorRuntime
 from ottla.broker.coordinators.shard import Shard
 from ottla.broker.tasks.slices import Slices
-from ottla.client.admin import Admin
+from ottla.client.admin import Admin, Topic
 from ottla.errors import ErrorCode
 from ottla.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from ottla.messages.add_partitions_to_txn import (
@@ -29,7 +29,7 @@ from ottla.messages.add_partitions_to_txn import (
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker
 from ottla.sim.disk import VOLUME_BYTES
-from ottla.types import LATE_TRANSACTION_MS, TopicPartition
+from ottla.types import LATE_TRANSACTION_MS, TRANSACTION_STATE_TOPIC, TopicPartition
 
 OTHER = TopicPartition("t", 1)
 BOTH = pytest.mark.parametrize("level", [1, 2])
@@ -171,6 +171,39 @@ def test_a_coordinator_whose_disk_is_full_is_loaded_again_some_times_a_second(mo
                 await asyncio.sleep(0.1)
 
     with_broker(body)
+
+
+@BOTH
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_transaction_ends_though_its_record_is_larger_than_its_log_takes(is_asked: bool, level: int) -> None:
+    """``max.message.bytes`` was lowered while it was open. Its end keeps no other one open; the next one as large is refused."""
+    count = 100
+    keys = [TopicPartition("t", partition) for partition in range(count)]
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=count)
+        await create(broker, "u")
+        large = await begun(broker, level, timeout_ms=5_000)
+        for key in keys:
+            assert await large.write(key, b"large") == 0
+        small = await begun(broker, level, "small", timeout_ms=5_000, transactional_id="y")
+        assert await small.write(TopicPartition("u", 0), b"small") == 0
+        await Admin(broker.client("admin")).alter_configs({Topic(TRANSACTION_STATE_TOPIC): {"max.message.bytes": 300}})
+        if is_asked:
+            assert await large.end(is_commit=True) == 0
+        async with asyncio.timeout(60):  # simulated
+            for producer in (large, small):
+                while not (await producer.describe()).transaction_state.startswith("Complete"):
+                    await asyncio.sleep(0.1)
+        assert await read(broker, *keys) == ([b"large"] * count if is_asked else [])
+        assert await read(broker, TopicPartition("u", 0)) == []
+        assert await large.init() == 0
+        codes = [await large.write(key, b"again") for key in keys]
+        assert codes == sorted(codes, reverse=True)
+        assert set(codes) == {ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR}
+        assert await large.end(is_commit=False) == 0
+
+    with_broker(body, transaction_state_log_num_partitions="1")
 
 
 @BOTH

@@ -227,7 +227,7 @@ class TransactionCoordinator:
             fresh_producer_id=command.fresh_producer_id,
         )  # fmt: skip
         ended = ends.ended(command.transactional_id, aborted, now_ms=now_ms)
-        return Decision(records=ended.records, effects=ended.effects, wakes=ended.wakes, parks=(_park(command),))
+        return Decision(records=ended.records, effects=ended.effects, wakes=ended.wakes, parks=(_park(command),), has_limit=False)
 
     def _begin(self, command: AddPartitions, known: Transaction, now_ms: int) -> Decision:
         if not command.partitions:
@@ -264,7 +264,7 @@ class TransactionCoordinator:
         next_one = prepared.completed(now_ms=now_ms)
         ended = ends.ended(command.transactional_id, prepared, now_ms=now_ms)
         reply = EndResult(ErrorCode.NONE, next_one.producer_id, next_one.producer_epoch)
-        return Decision(records=ended.records, effects=ended.effects, wakes=ended.wakes, replies=((command.token, reply),))
+        return Decision(records=ended.records, effects=ended.effects, wakes=ended.wakes, replies=((command.token, reply),), has_limit=False)
 
     def _describe(self, command: DescribeTransaction, now_ms: int) -> Decision:
         return _answer(command.token, DescribeResult(self._shown(command.transactional_id)))
@@ -315,6 +315,7 @@ class TransactionCoordinator:
             effects=(*(effect for one in ended for effect in one.effects), *lacking_id),
             wakes=tuple(key for one in ended for key in one.wakes),
             is_atomic=False,
+            has_limit=False,
         )
 
     def _looked_at(self, seen: Set[str], now_ms: int) -> Decision:

@@ -51,7 +51,7 @@ def ended(transactional_id: str, prepared: Transaction, *, now_ms: int) -> Ended
 def resumed(transactional_id: str, prepared: Transaction, *, now_ms: int) -> Decision:
     """Returns what follows when a decided transaction was loaded."""
     found = ended(transactional_id, prepared, now_ms=now_ms)
-    return Decision(records=found.records[1:], effects=found.effects, wakes=found.wakes)
+    return Decision(records=found.records[1:], effects=found.effects, wakes=found.wakes, has_limit=False)
 
 
 def answered(command: AnswerMarkers, prepared: Transaction, unmarked: Mapping[TopicPartition, int], *, now_ms: int) -> Decision:
@@ -69,7 +69,7 @@ def answered(command: AnswerMarkers, prepared: Transaction, unmarked: Mapping[To
     )
     if len(marked) == len(unmarked):
         complete = StoredRecord(TransactionLogKey(command.transactional_id), prepared.completed(now_ms=now_ms).to_value())
-        return Decision(records=(complete,), effects=reports, wakes=(command.transactional_id,))
+        return Decision(records=(complete,), effects=reports, wakes=(command.transactional_id,), has_limit=False)
     again: tuple[WriteMarkers, ...] = ()
     if in_vain:
         attempts = 1 + max(unmarked[partition] for partition in in_vain)

@@ -20,7 +20,9 @@ _RECORD_OVERHEAD_MAX: Final = 32  # what a batch adds to a record's key and valu
 
 
 async def encoded(decision: Decision, encode: EncodeRecord, *, limit: int, now_ms: int) -> list[bytearray]:
-    """Returns the batches of the decision's records: one, unless it may be split. KafkaError when one does not fit into ``limit`` bytes."""
+    """Returns the batches of the decision's records: one, unless it may be split. KafkaError when one that has a limit
+    does not fit into ``limit`` bytes.
+    """
     batches: list[bytearray] = []
     builder = BatchBuilder()
     for count, record in enumerate(decision.records, 1):
@@ -30,7 +32,7 @@ async def encoded(decision: Decision, encode: EncodeRecord, *, limit: int, now_m
             batches.append(builder.build())
             builder = BatchBuilder()
         builder.append(key, value, timestamp_ms=now_ms)
-        if builder.size_bytes > limit:
+        if decision.has_limit and builder.size_bytes > limit:
             text = f"{len(decision.records)} records do not fit into a batch of {limit} bytes"
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         if count % SLICE_RECORDS == 0:

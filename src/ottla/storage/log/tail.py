@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from ottla.errors import ErrorCode, KafkaError, StorageError
-from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, read_header, stamp
+from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, stamp
 from ottla.records.control import REMOVED_MARKER, EndMarker, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
@@ -134,14 +134,14 @@ class Tail:
         """Gives the batch its offsets; the next ``flush`` writes its buffer, which must stay as it is until then.
 
         ``from_client=False``, for what brokers write themselves, allows control batches and leaves out sequences and the topic's rules
-        about times, keys and codecs. These rules do not hold either for ``is_prepared``, which is what ``prepare_away`` has brought.
+        about sizes, times, keys and codecs. These rules do not hold either for ``is_prepared``, which is what ``prepare_away`` has brought.
         ``is_permitted`` says that a coordinator has the partition in the batch's transaction, which need not be open here then.
         ``transaction_version`` is an end marker's. A marker that says only what is known is a duplicate. Raises what ``check_batch``,
         ``apply_rules`` and ``ProducerStates`` raise, MESSAGE_TOO_LARGE, KAFKA_STORAGE_ERROR and HeavyBatch. Nothing is staged then.
         """
         if self._health.is_failed:
             self._health.check(self._segments.directory)
-        if len(view) > self._max_message_bytes and (from_client or not read_header(view).is_control):
+        if from_client and len(view) > self._max_message_bytes:
             refuse_size(len(view), self._max_message_bytes)
         header = check_batch(view, from_client=from_client)
         _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
