@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 from tests.broker.test_transactions import BOTH, begun, read, settled
 from tests.client.simulated import KEY, create, with_broker
 from tests.quiet import silence
-from tests.races.gates import gate_after, gate_before
+from tests.races.gates import Gate, gate_after, gate_before
 from tests.races.one_broker import nothing_is_open, partition_of, parts_of
 
+from ottla.broker.coordinators import end_markers
+from ottla.broker.tasks.slices import Slices
 from ottla.client.admin import Admin
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.sim.cluster import SimBroker
 from ottla.sim.disk_faults import Fault
 from ottla.storage.log.replica_copy import ReplicaCopy
@@ -141,6 +145,79 @@ def test_a_log_that_takes_nothing_for_a_while_beside_the_end_of_a_transaction(wh
         assert nothing_is_open(broker, KEY)
         assert await producer.committed("g", KEY, require_stable=True) == ((5, 0) if is_commit else (-1, 0))
         assert producer.epoch == before + (level == 2)
+
+    with_broker(body)
+
+
+def halted_slices(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Markers of several partitions are worked off in slices of one partition each, after which others have their turn at this gate."""
+    halt = Gate()
+
+    class Halting(Slices):
+        async def over(self, items: Iterable[Any]) -> AsyncIterator[Any]:
+            for number, item in enumerate(items):
+                if number:
+                    await halt.passed()
+                yield item
+
+    monkeypatch.setattr(end_markers, "Slices", Halting)
+    return halt
+
+
+KEYS = [KEY, TopicPartition("t", 1)]
+
+
+@BOTH
+@OUTCOMES
+def test_a_marker_that_its_log_drops_while_others_are_staged_is_written_again(
+    is_commit: bool, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is staged in one of the logs by then is flushed by whoever writes there, who cannot."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        producer = await begun(broker, level)
+        for key in KEYS:
+            assert await producer.write(key, b"a") == 0
+        halt = halted_slices(monkeypatch)
+        assert await producer.end(is_commit=is_commit) == 0
+        await halt.reached()
+        log = partition_of(broker, KEY).log
+        broker.machine.disk.faults.append(Fault("append", ".log", errno.ENOSPC, lasts=True, within=log.directory))
+        with pytest.raises(KafkaError):
+            await partition_of(broker, KEY).flush()
+        broker.machine.disk.faults.clear()
+        await halt.open()
+        async with asyncio.timeout(60):  # simulated
+            await settled(producer)
+        for key in KEYS:
+            assert nothing_is_open(broker, key)
+            assert await read(broker, key) == ([b"a"] if is_commit else [])
+
+    with_broker(body)
+
+
+def test_markers_are_written_to_their_logs_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of 5,000 partitions would keep everybody waiting for some 150 ms."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker, partition_count=2)
+        producer = await begun(broker, 2)
+        for key in KEYS:
+            assert await producer.write(key, b"a") == 0
+        halt = halted_slices(monkeypatch)
+        assert await producer.end(is_commit=True) == 0
+        await halt.reached(1)
+        assert [nothing_is_open(broker, key) for key in KEYS] == [False, False]
+        await halt.open(0)
+        await halt.reached(2)
+        async with asyncio.timeout(60):  # simulated
+            while not nothing_is_open(broker, KEY):
+                await asyncio.sleep(0.01)
+        assert not nothing_is_open(broker, KEYS[1])
+        await halt.open()
+        await settled(producer)
+        assert [nothing_is_open(broker, key) for key in KEYS] == [True, True]
 
     with_broker(body)
 

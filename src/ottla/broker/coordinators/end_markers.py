@@ -82,7 +82,7 @@ class EndMarkers:
         """Writes the markers. Returns one code for each, NONE where it is committed."""
         results = _Results(len(due))
         slices = Slices(self._world.clock)
-        staged: dict[Partition, list[int]] = {}
+        staged: dict[tuple[Partition, int], list[int]] = {}  # with the drop count of its log: a log may drop it before it is flushed
         at = 0
         async for marker, key in slices.over(due):
             try:
@@ -90,12 +90,13 @@ class EndMarkers:
                     led(self._store, image, key.topic, key.partition)
                     eager.run(self._groups.write_marker(key.partition, marker), partial(results.note, [at]))
                 else:
-                    staged.setdefault(self._stage(image, marker, key), []).append(at)
+                    partition = self._stage(image, marker, key)
+                    staged.setdefault((partition, partition.log.tail.drop_count), []).append(at)
             except KafkaError as error:
                 results.note([at], None, error)
             at += 1
-        for partition, places in staged.items():
-            eager.run(partition.flush_until_committed(), partial(results.note, places))
+        async for (partition, drop_count), places in slices.over(staged.items()):
+            eager.run(partition.flush_until_committed(drop_count), partial(results.note, places))
         limit = self._world.timers.call_later_ms(ANSWERED_WITHIN_MS, results.end)
         await results.known()
         limit.cancel()

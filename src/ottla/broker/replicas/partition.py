@@ -206,10 +206,14 @@ class Partition:
             raise self.not_leader()
         return self.log.stage(view, leader_epoch=leader_epoch, now_ms=now_ms, from_client=False, transaction_version=transaction_version)
 
-    async def flush(self) -> None:
-        """Writes all that was staged before the call to the log, and makes it readable. The error of ``unwritten`` when that fails."""
+    async def flush(self, drop_count: int | None = None) -> None:
+        """Writes all that was staged before the call to the log, and makes it readable. The error of ``unwritten`` when that fails.
+
+        Of what was staged before this turn, ``drop_count`` is that of its log then: it may have been dropped meanwhile.
+        """
         log, tail = self.log, self.log.tail
-        drop_count = tail.drop_count
+        if drop_count is None:
+            drop_count = tail.drop_count
         try:
             if tail.has_pending or self._flush.is_running or log.durability.owes_sync:
                 await self._flush()
@@ -228,9 +232,9 @@ class Partition:
             return self.not_leader()
         return StorageError(f"the log of {self.topic}-{self.index} was not written")
 
-    async def flush_until_committed(self) -> None:
+    async def flush_until_committed(self, drop_count: int | None = None) -> None:
         """Flushes, and waits until all that was in the log is committed. KafkaError when it will not be here, or by too few replicas."""
-        await self.flush()
+        await self.flush(drop_count)
         if self.leading is not None:
             await until_committed(partial(self.wait_for_commit, self.log.log_end_offset))
 
