@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.transactions.coordinator_runner import ID, Runner, partitions
 
 from ottla.errors import DecodeError
 from ottla.machine import StoredRecord
-from ottla.messages.transaction_records import TransactionLogKey, TransactionLogValue
+from ottla.messages.transaction_records import TransactionLogKey, TransactionLogValue, TransactionPartitions
 from ottla.transactions.coordinator import TransactionCoordinator, TransactionSettings
 from ottla.transactions.records import decode_record, encode_record
 from ottla.transactions.transaction import Transaction, TransactionState
+from ottla.types import TopicPartition
 
 KEY = TransactionLogKey("id")
 ONGOING = Transaction(7, 3, 60_000, TransactionState.ONGOING, 2_000, frozenset(partitions("t-1", "t-0", "u-5")), 1_000, 2, 2, 6, 8)
@@ -52,6 +54,18 @@ def test_a_record_of_version_1_has_the_rest_in_tags(transaction_version: int) ->
         + (2_000).to_bytes(8, "big") + (1_000).to_bytes(8, "big")
         + b"\4" + b"\0\x08" + (6).to_bytes(8, "big") + b"\1\x08" + (8).to_bytes(8, "big") + b"\2\2\0\2" + b"\x90\x4e\2\0\2"
     )  # fmt: skip
+
+
+def test_partitions_are_written_in_order_without_comparing_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are written with each one that is added: of 5,000, comparing pairs took 15 ms each time."""
+
+    def compared(one: TopicPartition, other: TopicPartition) -> bool:
+        raise AssertionError(f"{one} was compared with {other}")
+
+    monkeypatch.setattr(TopicPartition, "__lt__", compared)
+    many = frozenset(TopicPartition(topic, index) for topic in ("u", "t") for index in reversed(range(100)))
+    written = replace(ONGOING, partitions=many).to_value().transaction_partitions
+    assert written == [TransactionPartitions("t", list(range(100))), TransactionPartitions("u", list(range(100)))]
 
 
 @given(transactions, st.integers(1, 2))

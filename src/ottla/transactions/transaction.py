@@ -126,13 +126,11 @@ class Transaction(msgspec.Struct, frozen=True):
         )
 
     def to_value(self) -> TransactionLogValue:
-        topics: dict[str, TransactionPartitions] = {}
-        for partition in sorted(self.partitions):
-            topics.setdefault(partition.topic, TransactionPartitions(partition.topic)).partition_ids.append(partition.partition)
+        topics = [TransactionPartitions(topic, indexes) for topic, indexes in by_topic(self.partitions).items()]
         return TransactionLogValue(
             producer_id=self.producer_id, previous_producer_id=self.previous_producer_id, next_producer_id=self.next_producer_id,
             producer_epoch=self.producer_epoch, transaction_timeout_ms=self.timeout_ms, transaction_status=self.state,
-            transaction_partitions=None if self.state == TransactionState.EMPTY else list(topics.values()),
+            transaction_partitions=None if self.state == TransactionState.EMPTY else topics,
             transaction_last_update_timestamp_ms=self.updated_ms, transaction_start_timestamp_ms=self.start_ms,
             client_transaction_version=self.version, last_producer_epoch=self.last_epoch,
         )  # fmt: skip
@@ -149,3 +147,15 @@ class Transaction(msgspec.Struct, frozen=True):
             value.transaction_start_timestamp_ms, value.client_transaction_version, value.last_producer_epoch,
             value.previous_producer_id, value.next_producer_id,
         )  # fmt: skip
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Returns the numbers of the partitions, sorted, by topic, sorted too.
+
+    Each partition that is added to a transaction has the whole list written once more: pairs are not compared, since that takes ten times
+    as long as numbers.
+    """
+    found: dict[str, list[int]] = {}
+    for partition in partitions:
+        found.setdefault(partition.topic, []).append(partition.partition)
+    return {topic: sorted(found[topic]) for topic in sorted(found)}

@@ -34,6 +34,7 @@ from ottla.metadata.image import ClusterImage
 from ottla.ports import TimerHandle, World
 from ottla.transactions.commands import AnswerMarkers
 from ottla.transactions.effects import LAST_DELAY_MS, WriteMarkers
+from ottla.transactions.transaction import by_topic
 from ottla.types import TopicPartition
 from ottla.wire.schema import Response
 
@@ -199,13 +200,15 @@ def _leaders(image: ClusterImage, partitions: Iterable[TopicPartition]) -> tuple
     """Returns the partitions by leader (-1 without one), and the partitions that the image lacks."""
     leaders: dict[int, list[TopicPartition]] = {}
     missing = []
-    for key in sorted(partitions):
-        topic = image.topics.get(key.topic)
-        known = None if topic is None else topic.partitions.get(key.partition)
-        if known is None:
-            missing.append(key)
-        else:
-            leaders.setdefault(known.leader, []).append(key)
+    for name, indexes in by_topic(partitions).items():
+        topic = image.topics.get(name)
+        for index in indexes:
+            key = TopicPartition(name, index)
+            known = None if topic is None else topic.partitions.get(index)
+            if known is None:
+                missing.append(key)
+            else:
+                leaders.setdefault(known.leader, []).append(key)
     return leaders, missing
 
 

@@ -19,7 +19,7 @@ from ottla.messages.describe_transactions import (
     TopicData,
 )
 from ottla.transactions.commands import DescribeTransaction
-from ottla.transactions.transaction import STATE_NAMES
+from ottla.transactions.transaction import STATE_NAMES, by_topic
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
@@ -40,10 +40,8 @@ async def _described(parts: Parts, context: RequestContext, transactional_id: st
     found = result.transaction
     if found is None:
         return DescribedTransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, transactional_id)
-    topics: dict[str, TopicData] = {}
-    for key in sorted(found.partitions):
-        if context.may(Operation.DESCRIBE, ResourceType.TOPIC, key.topic):
-            topics.setdefault(key.topic, TopicData(key.topic)).partitions.append(key.partition)
+    partitions = by_topic(found.partitions).items()
+    topics = [TopicData(topic, indexes) for topic, indexes in partitions if context.may(Operation.DESCRIBE, ResourceType.TOPIC, topic)]
     return DescribedTransactionState(
         ErrorCode.NONE,
         transactional_id,
@@ -52,7 +50,7 @@ async def _described(parts: Parts, context: RequestContext, transactional_id: st
         found.start_ms,
         found.producer_id,
         found.producer_epoch,
-        list(topics.values()),
+        topics,
     )
 
 
