@@ -217,6 +217,7 @@ class World:
             record = decode_record(key, value)
             assert record is not None
             rebuilt.apply(record)
+        list(rebuilt.on_loaded(self.runner.now_ms))
         assert self.level == 0 or rebuilt._transactions == self.runner.machine._transactions
 
     def settle(self) -> None:

@@ -133,6 +133,38 @@ def test_a_snapshot_rebuilds_the_coordinator_and_what_is_given_up_is_empty() -> 
     records = list(runner.machine.snapshot())
     for record in records:
         copy.apply(record)
+    list(copy.on_loaded(runner.now_ms))
     assert list(copy.snapshot()) == records
     assert len(list(copy.dismantle())) > 3
     assert list(copy.snapshot()) == []
+
+
+def test_a_load_reads_the_last_record_of_each_id_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each partition that is added writes all of them once more: of a transaction over 5,000, a load took half a minute."""
+    runner = Runner()
+    for name in ("a", ID):
+        made = runner.init(name=name)
+        assert made is not None
+        for index in range(10):
+            runner.add(made.producer_id, 0, f"t-{index}", name=name)
+    known, read, count = dict(runner.machine._transactions), Transaction.from_value, 0
+
+    def counted(value: TransactionLogValue) -> Transaction:
+        nonlocal count
+        count += 1
+        return read(value)
+
+    monkeypatch.setattr(Transaction, "from_value", counted)
+    runner.restart()
+    assert count == 2
+    assert runner.machine._transactions == known
+
+
+def test_a_coordinator_that_is_given_up_while_it_loads_leaves_nothing() -> None:
+    machine = TransactionCoordinator(TransactionSettings())
+    for name in ("a", "b", "c"):
+        machine.apply(StoredRecord(TransactionLogKey(name), ONGOING.to_value()))
+    next(iter(machine.on_loaded(3_000)))
+    assert len(list(machine.dismantle())) > 3
+    assert not machine._transactions
+    assert not machine._unread

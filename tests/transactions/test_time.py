@@ -10,7 +10,7 @@ from tests.transactions.coordinator_runner import ID, NONE, TIMEOUT_MS, Runner
 from ottla.errors import ErrorCode
 from ottla.machine import Decision
 from ottla.transactions.commands import AbortTimedOut, EndResult, InitResult, PartitionsResult
-from ottla.transactions.coordinator import ABORTED_MAX, TransactionSettings
+from ottla.transactions.coordinator import ABORTED_MAX, ABORTED_PARTITIONS_MAX, TransactionSettings
 from ottla.transactions.transaction import TransactionState
 
 HOUR_MS = 3_600_000
@@ -115,13 +115,8 @@ def test_many_transactions_have_each_its_own_time() -> None:
     assert aborted == [(1_000, "id-1"), (5_000, "id-0"), (30_000, "id-2")]
 
 
-def test_a_decision_aborts_so_many_and_the_next_one_the_rest_at_once() -> None:
-    """Thousands may run out of time together, as while their coordinator stood still."""
-    runner, count = Runner(), 2 * ABORTED_MAX + 1
-    for number in range(count):
-        found = runner.init(name=f"id-{number}")
-        assert found is not None
-        runner.add(found.producer_id, 0, "t-0", name=f"id-{number}")
+def decided_at_the_deadline(runner: Runner) -> list[int]:
+    """How many transactions each decision aborts, of those whose time passes together."""
     decide, decided = runner.machine.decide, list[int]()
 
     def noted(command: Any, now_ms: int) -> Decision:
@@ -132,8 +127,30 @@ def test_a_decision_aborts_so_many_and_the_next_one_the_rest_at_once() -> None:
 
     runner.machine.decide = noted  # type: ignore[method-assign]
     runner.advance(TIMEOUT_MS)
-    assert [found for found in decided if found] == [ABORTED_MAX, ABORTED_MAX, 1]
+    return [found for found in decided if found]
+
+
+def test_a_decision_aborts_so_many_and_the_next_one_the_rest_at_once() -> None:
+    """Thousands may run out of time together, as while their coordinator stood still."""
+    runner, count = Runner(), 2 * ABORTED_MAX + 1
+    for number in range(count):
+        found = runner.init(name=f"id-{number}")
+        assert found is not None
+        runner.add(found.producer_id, 0, "t-0", name=f"id-{number}")
+    assert decided_at_the_deadline(runner) == [ABORTED_MAX, ABORTED_MAX, 1]
     assert len(runner.due_markers) == count
+    runner.answer_all()
+    assert {found.state for found in runner.machine._transactions.values()} == {TransactionState.COMPLETE_ABORT}
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(ABORTED_PARTITIONS_MAX // 4, 4), (2 * ABORTED_PARTITIONS_MAX, 1)])
+def test_a_decision_aborts_so_many_partitions_and_the_next_one_the_rest_at_once(size: int, at_once: int) -> None:
+    runner, count = Runner(), 2 * at_once + 1
+    for number in range(count):
+        found = runner.init(name=f"id-{number}")
+        assert found is not None
+        runner.add(found.producer_id, 0, *(f"t-{index}" for index in range(size)), name=f"id-{number}")
+    assert decided_at_the_deadline(runner) == [at_once, at_once, 1]
     runner.answer_all()
     assert {found.state for found in runner.machine._transactions.values()} == {TransactionState.COMPLETE_ABORT}
 

@@ -4,6 +4,8 @@ What clients ask is looked up in ``table.py``; here is what is done then. What i
 transaction. What is volatile: the partitions of prepared transactions that lack their marker, and when open ones started by a clock that
 was never set back. After a restart every marker of a prepared transaction is written once more, which does no harm.
 
+Each partition that is added to a transaction writes all of its partitions once more. So a load reads the last record of each id alone.
+
 Time comes in as ``now_ms`` and is written to records: it should be the time of day. It may jump; transactions that started in the future
 start now.
 """
@@ -48,6 +50,8 @@ NOTHING: Final = Decision()
 FOREVER_MS: Final = 2**63
 ABORTED_MAX: Final = 100
 """Transactions that one decision aborts because their time has passed; it takes some milliseconds, and the next one comes at once."""
+ABORTED_PARTITIONS_MAX: Final = 1000
+"""Their partitions; a transaction that has more is aborted alone."""
 
 
 class TransactionSettings(Struct, frozen=True):
@@ -76,6 +80,7 @@ class TransactionCoordinator:
 
     def __init__(self, settings: TransactionSettings) -> None:
         self._settings = settings
+        self._unread: dict[str, TransactionLogValue | None] | None = {}  # records of the log that is being loaded
         self._transactions: dict[str, Transaction] = {}
         self._began_ms: dict[str, int] = {}  # of open transactions
         self._unmarked: dict[str, dict[TopicPartition, int]] = {}  # of prepared ones, and how often each was tried in vain
@@ -116,7 +121,12 @@ class TransactionCoordinator:
         key, value = record.key, record.value
         assert isinstance(key, TransactionLogKey), "the log holds transactions"
         assert value is None or isinstance(value, TransactionLogValue), "the key type determines the value type"
-        transactional_id = key.transactional_id
+        if self._unread is None:
+            self._take(key.transactional_id, value)
+        else:
+            self._unread[key.transactional_id] = value
+
+    def _take(self, transactional_id: str, value: TransactionLogValue | None) -> None:
         before, began_ms = self._transactions.get(transactional_id), self._began_ms.pop(transactional_id, None)
         self._unmarked.pop(transactional_id, None)
         self._superseded.discard(transactional_id)
@@ -156,7 +166,12 @@ class TransactionCoordinator:
             self._superseded.add(fact.transactional_id)
 
     def on_loaded(self, now_ms: int) -> Iterator[Decision]:
-        """Continues what is prepared; open transactions have the rest of their time."""
+        """Reads what was loaded, and continues what is prepared; open transactions have the rest of their time."""
+        unread = self._unread or {}
+        for transactional_id in list(unread):
+            self._take(transactional_id, unread.pop(transactional_id))
+            yield NOTHING
+        self._unread = None
         for transactional_id in list(self._unmarked):  # completing changes it
             yield ends.resumed(transactional_id, self._transactions[transactional_id], now_ms=now_ms)
         yield self._looked_at(frozenset(), now_ms)
@@ -164,7 +179,7 @@ class TransactionCoordinator:
 
     def dismantle(self) -> Iterator[None]:
         known: dict[str, Any]
-        for known in (self._began_ms, self._unmarked, self._transactions):
+        for known in (self._unread or {}, self._began_ms, self._unmarked, self._transactions):
             while known:
                 known.popitem()
                 yield
@@ -288,12 +303,13 @@ class TransactionCoordinator:
     def _abort_timed_out(self, command: AbortTimedOut, now_ms: int) -> Decision:
         ended: list[Ended] = []
         lacking_id: list[TakeProducerId] = []
-        has_more = False
+        has_more, partition_count = False, 0
         for transactional_id, began_ms in self._began_ms.items():
             known = self._transactions[transactional_id]
             if command.transactional_id not in (None, transactional_id) or min(began_ms, now_ms) + known.timeout_ms > now_ms:
                 continue
-            if len(ended) == ABORTED_MAX:
+            partition_count += len(known.partitions)
+            if len(ended) == ABORTED_MAX or (ended and partition_count > ABORTED_PARTITIONS_MAX):
                 has_more = True
                 break
             if known.is_exhausted and command.fresh_producer_id == NO_PRODUCER_ID:

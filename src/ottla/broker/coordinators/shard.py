@@ -126,12 +126,11 @@ class Shard(Generic[M]):
         slices = Slices(self._world.clock, is_short=True)
         try:
             await self._read_log(slices)
-            for count, decision in enumerate(self._machine.on_loaded(self._world.clock.now_ms()), 1):
+            for decision in self._machine.on_loaded(self._world.clock.now_ms()):
                 if self._is_closed:
                     break
                 await self._carry_out(decision)
-                if count % _LOOK_EVERY == 0:
-                    await slices.next()
+                await slices.next()
             self._write_decided()
         except (OttlaError, OSError) as error:
             if isinstance(error, KafkaError) and error.code in _PASSING and not self._is_closed:
