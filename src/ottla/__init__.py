@@ -1,6 +1,6 @@
 """ottla: an event-streaming system in Python that speaks Apache Kafka's wire protocol."""
 
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # as of typing, which takes milliseconds that a Ctrl-C may come in
 
 __version__ = "0.1.0"
 

@@ -1,6 +1,6 @@
 """``python -m ottla`` is the command ``ottla``."""
 
-from ottla.cli.main import main
+from ottla.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ottla.cli.ctrl_c import ONE_STOP_S, ctrl_c_in_pauses, stopped_by_sigterm
+from ottla.cli.ctrl_c import ctrl_c_in_pauses, stopped_by_signals
+from ottla.runtime.stops import ONE_STOP_S, stop_signals
 from ottla.spark.link import breakable, broken_off_in, link_for
 from ottla.spark.registry import Registry
 
@@ -119,28 +120,45 @@ def test_the_handler_that_was_there_is_there_again() -> None:
     assert signal.getsignal(signal.SIGINT) is earlier
 
 
-def test_a_service_manager_stops_it_as_a_ctrl_c_does() -> None:
-    before = signal.getsignal(signal.SIGTERM)
+STOPS = [signal.SIGTERM, signal.SIGHUP]
+"""What a service manager sends, and a terminal that closes."""
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_a_service_manager_stops_it_as_a_ctrl_c_does(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
     with ctrl_c_in_pauses() as pauses:
-        assert not is_broken_off(lambda: os.kill(os.getpid(), signal.SIGTERM))
+        assert not is_broken_off(lambda: os.kill(os.getpid(), number))
         assert is_broken_off(lambda: pauses.pause(1))
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.getsignal(number) is before
 
 
-def test_two_sigterms_at_once_close_what_is_open_as_timeout_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", STOPS)
+def test_two_sigterms_at_once_close_what_is_open_as_timeout_sends_them(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     times_s = iter([100.0, 100.2, 100.0 + ONE_STOP_S])
     monkeypatch.setattr(time, "monotonic", lambda: next(times_s))
     ends: list[int] = []
     monkeypatch.setattr(signal, "raise_signal", ends.append)
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
 
     def ask() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
-    with stopped_by_sigterm():
+    with stopped_by_signals():
         assert is_broken_off(ask)
         assert not is_broken_off(ask), "the member leaves its group by then"
         assert not ends
         assert not is_broken_off(ask)
-        assert (ends, signal.getsignal(signal.SIGTERM)) == ([signal.SIGTERM], signal.SIG_DFL)
-    assert signal.getsignal(signal.SIGTERM) is before
+        assert (ends, signal.getsignal(number)) == ([number], signal.SIG_DFL)
+    assert signal.getsignal(number) is before
+
+
+def test_a_terminal_that_closes_does_not_stop_what_nohup_started() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert signal.SIGHUP not in stop_signals()
+        with stopped_by_signals():
+            assert not is_broken_off(lambda: os.kill(os.getpid(), signal.SIGHUP))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.SIGHUP in stop_signals()

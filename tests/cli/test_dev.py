@@ -8,7 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ottla.types import Secret
 
 
 @contextlib.contextmanager
-def dev(*arguments: str) -> Iterator[dict[str, str]]:
+def dev(*arguments: str, stops: Sequence[signal.Signals] = (signal.SIGINT,)) -> Iterator[dict[str, str]]:
     """What it has printed; it ends in order."""
     command = [sys.executable, "-m", "ottla", "dev", "--secure", "--port", "0", "--json", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -30,7 +30,8 @@ def dev(*arguments: str) -> Iterator[dict[str, str]]:
         assert process.stdout is not None
         yield json.loads(process.stdout.readline() or "{}")
     finally:
-        process.send_signal(signal.SIGINT)
+        for number in stops:
+            process.send_signal(number)
         _, errors = process.communicate(timeout=SECONDS_MAX)
     assert process.returncode == 0, errors
 
@@ -65,6 +66,13 @@ def test_a_temporary_one_leaves_neither_data_nor_password(tmp_path: Path) -> Non
         admin.list_topics()
     assert not Path(told["data"]).exists()
     assert not Path(told["command_config"]).exists()
+
+
+def test_a_terminal_that_closes_leaves_nothing_of_it() -> None:
+    """The terminal sends SIGHUP, and so does its shell."""
+    with dev(stops=(signal.SIGHUP, signal.SIGHUP)) as told, Admin(told["bootstrap"], **settings(told)) as admin:
+        admin.list_topics()
+    assert not Path(told["data"]).exists()
 
 
 def test_secure_dev_refuses_the_data_of_an_open_broker_and_leaves_it_unchanged(tmp_path: Path) -> None:

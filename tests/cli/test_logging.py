@@ -54,6 +54,34 @@ def test_an_event_with_a_traceback_and_foreign_text_is_one_line_of_text() -> Non
     assert r"ValueError: one\ntwo" in line
 
 
+UNWRITABLE = r"""
+import os, pty, sys, structlog
+from ottla.cli.logging import configure_logging
+if sys.argv[1] == "full disk":
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+elif sys.argv[1] == "no reader":
+    os.dup2((ends := os.pipe())[1], 2)
+    os.close(ends[0])
+elif sys.argv[1] == "closed terminal":
+    os.dup2((ends := pty.openpty())[1], 2)
+    os.close(ends[0])
+else:
+    sys.stderr = None  # as Python has it where a shell has closed it
+configure_logging("info")
+for _ in range(2000):
+    structlog.get_logger().info("more")
+print("goes on", flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("what", ["full disk", "no reader", "closed terminal", "closed"])
+def test_a_broker_whose_lines_cannot_be_written_goes_on(what: str) -> None:
+    """It ended without a word, or answered its clients no more."""
+    done = subprocess.run([sys.executable, "-c", UNWRITABLE, what], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "goes on\n"), done.stderr
+
+
 @pytest.mark.parametrize("form", ["json", "text"])
 @pytest.mark.slow
 def test_every_line_of_a_broker_is_an_event(tmp_path: Path, form: str) -> None:

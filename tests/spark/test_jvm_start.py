@@ -15,7 +15,7 @@ from ottla.runtime.java import JavaMissingError
 from ottla.spark.defaults import LOGGING, with_logging
 from ottla.spark.jvm_start import SparkStartError, check_options, explained, last_lines, owned_by_driver, reason_of
 
-SIGTERM_MASK = 1 << (signal.SIGTERM - 1)
+STOPS_MASK = 1 << (signal.SIGTERM - 1) | 1 << (signal.SIGHUP - 1)
 
 
 def start(log: Path, said: str, error: Exception) -> None:
@@ -49,7 +49,7 @@ def test_settings_that_spark_refuses_are_an_error_of_one_line_and_the_log_has_al
         start(log, "", KeyError("what has nothing to do with Spark"))
 
 
-def test_the_jvm_ignores_sigterm_and_its_driver_does_not(tmp_path: Path):
+def test_the_jvm_ignores_sigterm_and_sighup_and_its_driver_does_not(tmp_path: Path):
     show = [sys.executable, "-c", "print([line for line in open('/proc/self/status') if line.startswith('SigIgn')][0])"]
     module: Any = java_gateway
     before = module.Popen
@@ -57,7 +57,7 @@ def test_the_jvm_ignores_sigterm_and_its_driver_does_not(tmp_path: Path):
         with module.Popen(show, stdout=subprocess.PIPE, preexec_fn=lambda: None) as process:
             said, _ = process.communicate()
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
-    assert int(said.split()[1], 16) & SIGTERM_MASK
+    assert int(said.split()[1], 16) & STOPS_MASK == STOPS_MASK
     assert module.Popen is before
 
 

@@ -95,15 +95,16 @@ def test_a_file_is_run_shown_and_reset(topics: Topics, tmp_path: Path):
         lambda pid: os.killpg(pid, signal.SIGINT),
         lambda pid: os.kill(pid, signal.SIGTERM),
         lambda pid: os.killpg(pid, signal.SIGTERM),
+        lambda pid: os.killpg(pid, signal.SIGHUP),
     ],
-    ids=["terminal", "systemd", "timeout"],
+    ids=["terminal", "systemd", "timeout", "closed terminal"],
 )
 def test_a_query_without_records_says_that_it_waits_and_is_stopped(
     own_broker: Callable[..., Topics], tmp_path: Path, stop: Callable[[int], None]
 ):
     """A terminal sends Ctrl-C to the whole group, systemd with KillMode=mixed SIGTERM to the driver alone.
 
-    ``timeout``, and systemd with its default KillMode, send SIGTERM to the JVM, too.
+    ``timeout``, and systemd with its default KillMode, send SIGTERM to the JVM, too. A terminal that closes sends SIGHUP.
     """
     topics = own_broker()
     for name in ("orders", "totals", "orders-bad"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.ctrl_c import stopped_by_sigterm
+from ottla.cli.ctrl_c import stopped_by_signals
 from ottla.cli.named_topics import among_shown, check_partitions
 from ottla.cli.names import GROUPS, OFFSETS, TOPICS
 from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
@@ -98,7 +98,7 @@ def consume(
     read_committed: bool,
     bootstrap: str,
 ) -> None:
-    """Read records from topics until -n, the end of a range, --timeout, Ctrl-C or SIGTERM.
+    """Read records from topics until -n, the end of a range, --timeout, Ctrl-C, SIGTERM or the end of the terminal.
 
     A TOPIC that starts with ^ is a regular expression: '^orders' is every topic whose name starts with it. With -g, topics that are created
     later are read, too.
@@ -140,7 +140,7 @@ def consume(
             )
         settings |= {"group_id": group_id, "auto_offset_reset": reset}
         are_there = _check_topics(bootstrap, topics, pattern)
-        with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
+        with stopped_by_signals(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
             silence, waiting = Silence(idle_seconds), Waiting(partial(_where_a_member_waits, consumer, group_id, read_committed))
             if are_there:
                 silence.wait()
@@ -157,7 +157,7 @@ def consume(
     is_known = asked.start.base is Base.OFFSET or asked.start in (OffsetPoint(Base.START), OffsetPoint(Base.END))
     is_read_later = is_known and not is_bounded  # of a partition whose offsets are not known yet
     unanswered = Unanswered("read later" if is_read_later else "not read")
-    with stopped_by_sigterm(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
+    with stopped_by_signals(), said_warnings(), Consumer(bootstrap, **settings) as consumer:
         wanted = _partitions(bootstrap, topics, pattern, partitions, unanswered)
         ends, marks = _seek(consumer, wanted, asked, unanswered, exit_at_end=exit_at_end, is_read_later=is_read_later)
         waiting = Waiting(partial(_where_it_waits, consumer, marks, read_committed), is_repeated=is_bounded)

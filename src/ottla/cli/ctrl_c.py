@@ -1,5 +1,6 @@
-"""How a command ends by a Ctrl-C or a SIGTERM: for pipelines between calls to a JVM, and never inside of one.
+"""How a command ends by a Ctrl-C, a SIGTERM or the SIGHUP of a terminal that closes.
 
+Pipelines end by it between calls to a JVM, and never inside of one:
 py4j cannot go on with a call that was broken off, and PySpark's own handler makes another call within it: both end as tracebacks. What
 waits for others than the JVM, such as a schema registry or brokers that are away, is broken off.
 """
@@ -10,15 +11,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-STOPS: Final = (signal.SIGINT, signal.SIGTERM)
-ONE_STOP_S: Final = 1
-"""Signals so close to the first one are the same stop: ``timeout`` sends one to its command, and one to the command's process group."""
+from ottla.runtime.stops import ONE_STOP_S, stop_signals
 
 
 class Pauses(NamedTuple):
-    """The pauses of a command that a Ctrl-C or a SIGTERM breaks off; one that came before does so at their start."""
+    """The pauses of a command that a Ctrl-C, a SIGTERM or a SIGHUP breaks off; one that came before does so at their start."""
 
     pause: Callable[[float], None]  # of so many seconds
     breakable: Callable[[], AbstractContextManager[None]]  # a block of the main thread that makes no call to a JVM
@@ -26,7 +25,7 @@ class Pauses(NamedTuple):
 
 @contextmanager
 def ctrl_c_in_pauses() -> Iterator[Pauses]:
-    """Yields the pauses in which alone a Ctrl-C or a SIGTERM is a KeyboardInterrupt; a later one is one everywhere.
+    """Yields the pauses in which alone one of these signals is a KeyboardInterrupt; a later one is one everywhere.
 
     Within the block, on the main thread. PySpark has its own handler from the start of a session on: this one is installed after that.
     """
@@ -59,7 +58,7 @@ def ctrl_c_in_pauses() -> Iterator[Pauses]:
         with breakable():
             time.sleep(seconds)
 
-    earlier = {number: signal.signal(number, on_ctrl_c) for number in STOPS}
+    earlier = {number: signal.signal(number, on_ctrl_c) for number in stop_signals()}
     try:
         yield Pauses(pause, breakable)
     finally:
@@ -68,22 +67,26 @@ def ctrl_c_in_pauses() -> Iterator[Pauses]:
 
 
 @contextmanager
-def stopped_by_sigterm() -> Iterator[None]:
-    """Turns a SIGTERM within into a KeyboardInterrupt, so that what is open is closed; one that comes later ends the process at once."""
+def stopped_by_signals() -> Iterator[None]:
+    """Turns a SIGTERM or a SIGHUP within into a KeyboardInterrupt, so that what is open is closed.
+
+    One that comes later ends the process at once.
+    """
     first_s: float | None = None
 
-    def on_sigterm(_number: int, _frame: object) -> None:
+    def on_stop(number: int, _frame: object) -> None:
         nonlocal first_s
         now_s = time.monotonic()
         if first_s is None:
             first_s = now_s
             raise KeyboardInterrupt
         if now_s - first_s >= ONE_STOP_S:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGTERM)
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
-    earlier = signal.signal(signal.SIGTERM, on_sigterm)
+    earlier = {number: signal.signal(number, on_stop) for number in stop_signals() if number is not signal.SIGINT}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, earlier)
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import sys
 from functools import partial
+from typing import TextIO, cast
 
 import structlog
 from structlog.types import EventDict, Processor, WrappedLogger
 
 from ottla.loggers import ROOT, drop_below_level, set_levels
+
+
+class _Lines(io.TextIOBase):
+    """A stream that loses what cannot be written, on a closed terminal, on a full disk or without a reader: the broker goes on."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.flush()
 
 
 def configure_logging(level: str, *, json: bool | None = None, node_id: int | None = None) -> None:
@@ -18,7 +39,7 @@ def configure_logging(level: str, *, json: bool | None = None, node_id: int | No
     With ``node_id`` every line says whose it is: for nodes that write to one place.
     """
     set_levels([(ROOT, {"WARNING": "WARN"}.get(level.upper(), level.upper()))])
-    is_terminal = sys.stderr.isatty()
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # None where a shell has closed it
     rendering: list[Processor] = [_what_matters_first, structlog.processors.JSONRenderer()]
     if is_terminal if json is None else not json:
         # What a client names itself is shown by its repr, so that it neither starts a line nor commands a terminal.
@@ -33,7 +54,7 @@ def configure_logging(level: str, *, json: bool | None = None, node_id: int | No
             *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),  # the level is decided logger by logger
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lines(sys.stderr))),
         cache_logger_on_first_use=True,
     )
 

@@ -11,6 +11,7 @@ import difflib
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 import click
@@ -120,8 +121,16 @@ class ReaderGoneError(Exception):
     """The reader of standard output has ended, as `head` does."""
 
 
+def import_command(names: Sequence[str]) -> None:
+    """Imports the module of the first command among the names, where there is one; ``main`` does so otherwise."""
+    for name in names:
+        if name in COMMANDS:
+            importlib.import_module(COMMANDS[name][0].partition(":")[0])
+            return
+
+
 def main() -> None:
-    """Runs the console script."""
+    """Runs the command that the arguments name; ``entry.py`` calls it."""
     try:
         _run()
     finally:

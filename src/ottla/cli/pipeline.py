@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.client_settings import client_settings, spark_options
-from ottla.cli.ctrl_c import stopped_by_sigterm
+from ottla.cli.ctrl_c import stopped_by_signals
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, with_way_out, yes_option
 from ottla.cli.pipeline_runs import (
     app_option,
@@ -145,7 +145,7 @@ def prepare() -> None:
         from ottla.runtime.java import JavaMissingError, use_java
         from ottla.spark.start_recording import write
     try:
-        with stopped_by_sigterm():
+        with stopped_by_signals():
             place = write(use_java())
     except JavaMissingError as error:
         raise click.ClickException(str(error)) from None
@@ -344,7 +344,7 @@ def restore(app: str, yes: bool, data: Path | None, bootstrap: str) -> None:
         end_of_plan(f"would replace {', '.join(replaced)}")
     settings = {"kafka.client.id": "ottla-cli", **spark_options(), "kafka.bootstrap.servers": bootstrap}
     is_whole = True
-    with held(directory), stopped_by_sigterm():
+    with held(directory), stopped_by_signals():
         for name, topic in topics.items():
             try:
                 count = write_back(name, settings, producer_settings(settings, name), directory / name, replaces=True)

@@ -19,7 +19,7 @@ import click
 from click.core import ParameterSource
 
 from ottla.cli.client_settings import client_settings, spark_options
-from ottla.cli.ctrl_c import ctrl_c_in_pauses, stopped_by_sigterm
+from ottla.cli.ctrl_c import ctrl_c_in_pauses, stopped_by_signals
 from ottla.cli.exit_codes import CANNOT_CONTINUE, WRONG_CALL
 from ottla.cli.output import complain, with_way_out
 from ottla.errors import ErrorCode, KafkaError, OttlaError
@@ -134,7 +134,7 @@ def run_pipelines(
         log_file = directory / "spark.log"
         click.echo(f"starting Spark ({master}) for the pipelines of {file.name}; Spark's log is {log_file}")
         try:
-            with stopped_by_sigterm(), starting():
+            with stopped_by_signals(), starting():
                 spark = session(app, master=master, config={**(MIRRORED if kind == "topic" else {}), **config}, log_file=log_file)
         except JavaMissingError as error:
             raise click.ClickException(str(error)) from None

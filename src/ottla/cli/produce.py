@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.ctrl_c import stopped_by_sigterm
+from ottla.cli.ctrl_c import stopped_by_signals
 from ottla.cli.missing_rights import missing_right
 from ottla.cli.names import TOPICS
 from ottla.cli.output import bootstrap_option, complain, format_option, print_rows, said_warnings, say_connectivity, wrong_call
@@ -107,7 +107,7 @@ def produce(
         )
     stall = Stall(tally.waiting)
     try:
-        with stopped_by_sigterm(), said_warnings(), said_stall(stall, tally.progress), Producer(bootstrap, **settings) as producer:
+        with stopped_by_signals(), said_warnings(), said_stall(stall, tally.progress), Producer(bootstrap, **settings) as producer:
             for record in _read(parser.parse(sys.stdin.buffer), tally):
                 if not tally.sent and output == "json" and layout == "%v\\n":
                     _warn_of_json(record.value)

@@ -12,7 +12,7 @@ from typing import TextIO
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.ctrl_c import stopped_by_sigterm
+from ottla.cli.ctrl_c import stopped_by_signals
 from ottla.cli.offsets import parse_offsets
 from ottla.cli.output import bootstrap_option, format_option, wrong_call
 from ottla.cli.schema_types import schema_problem
@@ -87,7 +87,7 @@ def sql(
     from ottla.sync import Admin
 
     with (
-        stopped_by_sigterm(),
+        stopped_by_signals(),
         Admin(bootstrap, **client_settings()) as admin,
         SqlSession(
             admin, given, registry=registry, since_ms=since_ms, is_stream=follow, master=master, bootstrap=bootstrap, output=output

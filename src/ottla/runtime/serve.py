@@ -1,6 +1,6 @@
 """A broker in this process: an event loop that runs until it is asked to stop.
 
-SIGTERM and SIGINT stop in order; a second signal ends at once. ``BrokerThread`` runs one beside other code: for tests and
+SIGTERM, SIGINT and SIGHUP stop in order; a second signal ends at once. ``BrokerThread`` runs one beside other code: for tests and
 for commands that need a broker of their own.
 """
 
@@ -23,6 +23,7 @@ from ottla.loggers import get_logger
 from ottla.ports import World
 from ottla.runtime.descriptors import raise_limit
 from ottla.runtime.loop import MeasuredLoop
+from ottla.runtime.stops import ONE_STOP_S, stop_signals
 from ottla.runtime.world import real_world
 
 log = get_logger(__name__)
@@ -43,7 +44,7 @@ OnLeft = Callable[[], Awaitable[None]] | None
 
 
 def run_broker(config: BrokerConfig, *, on_started: OnStarted = None, beside: Beside | None = None, on_left: OnLeft = None) -> None:
-    """Serves until SIGTERM or SIGINT. KafkaError, StorageError or OSError when it cannot start, StorageError when its disks fail.
+    """Serves until SIGTERM, SIGINT or SIGHUP. KafkaError, StorageError or OSError when it cannot start, StorageError when its disks fail.
 
     ``on_left`` is awaited when the broker has left its cluster and before it ends: nodes that stop together wait there for each other.
     """
@@ -58,9 +59,9 @@ async def _serve_until_signal(config: BrokerConfig, on_started: OnStarted, besid
 
     def stop(number: signal.Signals) -> None:
         stopping.set()
-        loop.remove_signal_handler(number)  # the next one does what it does by default
+        loop.call_later(ONE_STOP_S, loop.remove_signal_handler, number)  # the next one does what it does by default
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, stop, number)
     await _serve(config, stopping, on_started, beside or contextlib.nullcontext, on_left)
 

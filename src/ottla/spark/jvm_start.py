@@ -1,9 +1,10 @@
-"""How a command starts Spark's JVM: with its stderr in a file, without the SIGTERM of others, and with the reason where it does not start.
+"""How a command starts Spark's JVM: its stderr is in a file, it ignores the signals of others, and says why it does not start.
 
 PySpark's JVM ignores SIGINT, so that a Ctrl-C of a terminal reaches the driver alone. ``timeout`` and systemd's default send SIGTERM to the
-JVM, too, which would end under the driver while that stops its queries. A JVM that was started with SIGTERM ignored leaves it so; it ends
-with its standard input, and so with its driver. PySpark's daemon of workers sets SIGTERM itself. A start that a Ctrl-C breaks off ends its
-JVM: that one fails where PySpark has removed the directory for its answer, before it reads its standard input, and would stay for ever.
+JVM, too, and a terminal that closes sends SIGHUP: it would end under the driver while that stops its queries. A JVM that was started with
+these ignored leaves them so; it ends with its standard input, and so with its driver. PySpark's daemon of workers sets SIGTERM itself. A
+start that a Ctrl-C breaks off ends its JVM: that one fails where PySpark has removed the directory for its answer, before it reads its
+standard input, and would stay for ever.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ class SparkStartError(JavaMissingError):
 
 @contextlib.contextmanager
 def owned_by_driver(log_file: Path) -> Iterator[None]:
-    """Lets the JVM that is started within add what it says to the file, and ignore SIGTERM. SparkStartError where Spark does not start."""
+    """Lets the JVM that is started within add what it says to the file, and ignore SIGTERM and SIGHUP.
+
+    SparkStartError where Spark does not start.
+    """
     size = log_file.stat().st_size if log_file.exists() else 0
     try:
-        with _stderr_to(log_file), _ignoring_sigterm():
+        with _stderr_to(log_file), _ignoring_stops():
             yield
     except Exception as error:
         if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
@@ -112,8 +116,11 @@ def _stderr_to(log_file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ignoring_sigterm() -> Iterator[None]:
-    """Lets the JVM that PySpark starts meanwhile ignore SIGTERM; this process does not. It is ended where its start does not end well."""
+def _ignoring_stops() -> Iterator[None]:
+    """Lets the JVM that PySpark starts meanwhile ignore SIGTERM and SIGHUP; this process does not.
+
+    It is ended where its start does not end well.
+    """
     from pyspark import SparkContext, java_gateway
 
     module: Any = java_gateway
@@ -122,7 +129,8 @@ def _ignoring_sigterm() -> Iterator[None]:
 
     def started(command: list[str], *, preexec_fn: Callable[[], object], **rest: Any) -> Any:
         def prepare() -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
             preexec_fn()
 
         process: subprocess.Popen[bytes] = popen(command, preexec_fn=prepare, **rest)

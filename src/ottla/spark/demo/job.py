@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.runtime.stops import stop_signals
 from ottla.spark.defaults import stop_session
 from ottla.spark.demo.drill import JVM, WORKER, KillDrill
 from ottla.spark.demo.engine import Engine
@@ -125,9 +126,10 @@ def _calmly(manager: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Makes SIGTERM end the job as Ctrl-C does; the earlier handlers return afterwards."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Makes SIGTERM and SIGHUP end the job as Ctrl-C does; the earlier handlers return afterwards."""
+    before = {number: signal.getsignal(number) for number in stop_signals()}
+    for number in before.keys() - {signal.SIGINT}:
+        signal.signal(number, signal.default_int_handler)
     try:
         yield
     finally:
