@@ -1,0 +1,35 @@
+"""A broker, and the demonstration, at the signals that end them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from ottla.config import BrokerConfig
+from ottla.runtime import serve
+from ottla.spark.demo import job
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_twice_at_once_does_not_kill_a_broker(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    """``timeout`` sends two, and so do a terminal that closes and its shell."""
+    before = signal.getsignal(number)
+
+    async def serving(_config: object, stopping: asyncio.Event, *_rest: object) -> None:
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(stopping.wait(), 10)
+        assert signal.getsignal(number) not in (signal.SIG_DFL, signal.default_int_handler), "the next one would end it at once"
+
+    monkeypatch.setattr(serve, "_serve", serving)
+    serve.run_broker(BrokerConfig({}))
+    signal.signal(number, before)
+
+
+def test_a_terminal_that_closes_ends_the_demonstration_as_a_ctrl_c_does() -> None:
+    before = signal.getsignal(signal.SIGHUP)
+    with job._terminable(), pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is before
