@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -41,6 +41,14 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(time, "sleep", sleep)
     return found
+
+
+@pytest.fixture(autouse=True)
+def heard_by_default() -> Iterator[None]:
+    """A SIGHUP that nothing else hears does not end the tests."""
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def test_a_call_is_ended_before_a_ctrl_c_is_heard(asleep: list[float]) -> None:

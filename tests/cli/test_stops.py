@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from ottla.config import BrokerConfig
 from ottla.runtime import serve
 from ottla.spark.demo import job
+
+
+@pytest.fixture(autouse=True)
+def heard_by_default() -> Iterator[None]:
+    """A SIGHUP that nothing else hears does not end the tests."""
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

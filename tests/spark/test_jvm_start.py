@@ -127,3 +127,24 @@ def test_a_start_that_is_broken_off_leaves_no_jvm(tmp_path: Path):
     with pytest.raises(KeyboardInterrupt):
         break_off()
     assert begun[0].poll() == -signal.SIGKILL
+
+
+def test_a_ctrl_c_while_the_process_of_the_jvm_is_made_leaves_no_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The process was not known yet, and `ottla sql` could not end."""
+    begun: list[Any] = []
+    popen = subprocess.Popen
+
+    def pressed(*arguments: Any, **rest: Any) -> Any:
+        begun.append(popen(*arguments, **rest))
+        signal.raise_signal(signal.SIGINT)
+        return begun[0]
+
+    monkeypatch.setattr(java_gateway, "Popen", pressed)
+    module: Any = java_gateway
+    try:
+        with pytest.raises(KeyboardInterrupt), owned_by_driver(tmp_path / "spark.log"):
+            module.Popen(["sleep", "600"], preexec_fn=lambda: None)
+        assert begun[0].poll() == -signal.SIGKILL
+    finally:
+        begun[0].kill()
+        begun[0].wait()

@@ -16,12 +16,14 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from ottla.runtime.java import PROBE_TIMEOUT_S, JavaMissingError
+from ottla.runtime.stops import stop_signals
 
 EXITED: Final = "JAVA_GATEWAY_EXITED"
 JVM_OPTION: Final = "-XX:+DisplayVMOutputToStderr"
@@ -116,6 +118,23 @@ def _stderr_to(log_file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Lets a signal that ends the process come after the block; on another thread than the main one, which no signal breaks off, nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard: list[int] = []
+    earlier = {number: signal.signal(number, lambda number, _: heard.append(number)) for number in stop_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+    if heard:
+        signal.raise_signal(heard[0])
+
+
+@contextlib.contextmanager
 def _ignoring_stops() -> Iterator[None]:
     """Lets the JVM that PySpark starts meanwhile ignore SIGTERM and SIGHUP; this process does not.
 
@@ -133,8 +152,9 @@ def _ignoring_stops() -> Iterator[None]:
                 signal.signal(number, signal.SIG_IGN)
             preexec_fn()
 
-        process: subprocess.Popen[bytes] = popen(command, preexec_fn=prepare, **rest)
-        begun.append(process)
+        with _signals_wait():  # a KeyboardInterrupt within Popen would leave a process that nobody knows
+            process: subprocess.Popen[bytes] = popen(command, preexec_fn=prepare, **rest)
+            begun.append(process)
         return process
 
     module.Popen = started
