@@ -119,7 +119,7 @@ def _stderr_to(log_file: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Lets a signal that ends the process come after the block; on another thread than the main one, which no signal breaks off, nothing."""
+    """Lets a signal that ends the process come after the block; does nothing on other threads than the main one, which no signal breaks off."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
