@@ -119,7 +119,7 @@ def _stderr_to(log_file: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Lets a signal that ends the process come after the block; does nothing on other threads than the main one, which no signal breaks off."""
+    """Lets a signal that ends the process come after the block; on other threads than the main one, which none breaks off, does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -152,7 +152,7 @@ def _ignoring_stops() -> Iterator[None]:
                 signal.signal(number, signal.SIG_IGN)
             preexec_fn()
 
-        with _signals_wait():  # a KeyboardInterrupt within Popen would leave a process that nobody knows
+        with _signals_wait():  # a KeyboardInterrupt within Popen would leave a process that no code knows
             process: subprocess.Popen[bytes] = popen(command, preexec_fn=prepare, **rest)
             begun.append(process)
         return process
