@@ -19,7 +19,7 @@ from tests.cli.cluster_command import ClusterCommand, consecutive_ports, interru
 from tests.waiting import eventually
 
 from ottla.cli.chosen_cluster import described
-from ottla.cli.nodes.place import Place, PlaceError
+from ottla.cli.nodes.place import Place, PlaceError, PlaceState
 from ottla.cli.nodes.plan import replicating
 from ottla.sync import Admin, Consumer, NewTopic, Producer, TopicPartition
 
@@ -329,6 +329,14 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert f"port {port + 2} is in use by another program; stop it, or start with --port 0" in refused.stderr
     assert not (tmp_path / "place" / "cluster.json").exists(), "a place that never served is new"
+
+
+def test_the_way_out_of_a_place_in_use_can_be_copied_where_its_path_has_blanks(tmp_path: Path) -> None:
+    place, other = Place(str(tmp_path / "my data")), Place(str(tmp_path / "my data"))
+    place.lock()
+    place.write_state(PlaceState("id", 1, "localhost:9092", []))
+    with pytest.raises(PlaceError, match=re.escape(f"`ottla cluster stop --data '{tmp_path / 'my data'}'` stops it")):
+        other.lock()
 
 
 def test_without_a_port_a_cluster_takes_free_ones_and_says_so(

@@ -161,7 +161,7 @@ def test_a_query_that_may_not_continue_has_an_exit_code_of_its_own(
     ]
     assert result.output.splitlines()[1:] == (said if is_to_be_reset else [])
     forgetful = CliRunner().invoke(cli, ["pipeline", "reset", "orders", "-B", "127.0.0.1:1"])
-    assert (f"orders ran last with --data {tmp_path / 'my data'}" in forgetful.output) == (where == "given")
+    assert (f"orders ran last with --data '{tmp_path / 'my data'}'" in forgetful.output) == (where == "given")
 
 
 @pytest.mark.parametrize(

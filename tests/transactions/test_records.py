@@ -140,7 +140,7 @@ def test_a_snapshot_rebuilds_the_coordinator_and_what_is_given_up_is_empty() -> 
 
 
 def test_a_load_reads_the_last_record_of_each_id_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each partition that is added writes all of them once more: of a transaction over 5,000, a load took half a minute."""
+    """Each partition that is added writes all of them once more: of a transaction over 5,000, a load took more than 20 s."""
     runner = Runner()
     for name in ("a", ID):
         made = runner.init(name=name)

@@ -160,7 +160,7 @@ def announce(state: PlaceState, place: Place, found: ClusterFile, *, output: str
             line["command_config"] = state.command_config
         lines = [msgspec.json.encode(line | {"nodes": {node.node_id: node.pid for node in state.nodes}}).decode()]
     else:
-        option = "" if place.path == place_of(None).path else f" --data {place.path}"
+        option = "" if place.path == place_of(None).path else f" {place.option}"
         lines = [
             f"ottla cluster: {len(state.nodes)} node{'s serve' if len(state.nodes) > 1 else ' serves'} Kafka clients",
             f"  bootstrap  {state.bootstrap}",

@@ -303,7 +303,8 @@ def check_directory(app: str, data: Path | None) -> None:
     except OSError:
         return
     if data is None and last.is_dir():
-        raise click.ClickException(f"{app} ran last with --data {last}: give that, or --data {_home() / app} for the one that you mean")
+        used, own = (shlex.quote(str(path)) for path in (last, _home() / app))
+        raise click.ClickException(f"{app} ran last with --data {used}: give that, or --data {own} for the one that you mean")
 
 
 @contextlib.contextmanager

@@ -106,7 +106,7 @@ class Foreground:
         while (end := server.end) is None:
             await asyncio.sleep(ZOOKEEPER_WATCH_SECONDS)
         self._has_zookeeper_ended = True
-        option = f"--data {self._place.path}"
+        option = self._place.option
         again = f"`ottla cluster stop {option}`, then `ottla cluster start {option}` starts it again"
         say(f"the ZooKeeper at {server.address} has ended ({end}); nothing can be created or changed, and no leader elected: {again}")
         self._write_state()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -106,7 +107,12 @@ class Place:
         if state is None:
             return f"{self.path} is in use by a broker; stop it, or choose another directory"
         text = f"the cluster in {self.path} already runs (supervisor {state.supervisor_pid}, {len(state.nodes)} nodes, {state.bootstrap})"
-        return f"{text}; `ottla cluster stop --data {self.path}` stops it, --data DIR starts another one"
+        return f"{text}; `ottla cluster stop {self.option}` stops it, --data DIR starts another one"
+
+    @property
+    def option(self) -> str:
+        """How a command for a shell names the place."""
+        return f"--data {shlex.quote(self.path)}"
 
     @property
     def foreign_entries(self) -> list[str]:

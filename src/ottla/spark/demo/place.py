@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import selectors
+import shlex
 import shutil
 import signal
 import subprocess
@@ -152,4 +153,6 @@ def stop_left_behind(place: Path) -> None:
         except NoSupervisor:
             return
         time.sleep(_POLL_S)
-    raise PlaceError(f"the brokers of an earlier run still use {place}; stop them with: ottla cluster stop --data {place}")
+    raise PlaceError(
+        f"the brokers of an earlier run still use {place}; stop them with: ottla cluster stop --data {shlex.quote(str(place))}"
+    )
