@@ -27,9 +27,12 @@ from ottla.groups.records import decode_record, encode_record
 from ottla.groups.settings import GroupSettings
 from ottla.machine import Command, Decision, StoredRecord, Timer
 from ottla.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.messages.transaction_records import TransactionLogKey
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker, Simulation
 from ottla.sim.loop import run
+from ottla.transactions.coordinator import TransactionCoordinator, TransactionSettings
+from ottla.transactions.transaction import Transaction, TransactionState
 from ottla.types import GROUP_METADATA_TOPIC
 
 LOOK_US = 500
@@ -179,6 +182,30 @@ def test_a_shard_that_is_closed_while_it_loads_applies_nothing_more() -> None:
         with pytest.raises(KafkaError) as caught:
             await shard.ask(lambda token: Command[None]())
         assert caught.value.code == ErrorCode.NOT_COORDINATOR
+
+    play(act)
+
+
+def test_a_shard_that_is_closed_while_it_reads_what_was_loaded_looks_at_nothing_that_is_given_up() -> None:
+    """It looked for the next id, which was no longer there: its load ended as a KeyError, and the log had a traceback."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        assert broker.broker is not None
+        machine = TransactionCoordinator(TransactionSettings())
+        for number in range(200):
+            transaction = Transaction(number, 0, 60_000, TransactionState.EMPTY, 1)
+            machine.apply(StoredRecord(TransactionLogKey(f"id-{number}"), transaction.to_value()))
+        world = msgspec.structs.replace(broker.broker.world, clock=TickingClock(broker.broker.world.clock))
+        shard = Shard(world, partition_of(broker), machine, encode_record, lambda key, value: None, lambda: None)
+        loading = asyncio.ensure_future(shard.load())
+        while not machine._transactions:
+            await asyncio.sleep(0)
+        read = len(machine._transactions)
+        shard.close()
+        await loading
+        assert 0 < read < 200
+        assert machine._transactions == {}
+        assert not shard._timers
 
     play(act)
 

@@ -126,9 +126,8 @@ class Shard(Generic[M]):
         slices = Slices(self._world.clock, is_short=True)
         try:
             await self._read_log(slices)
-            for decision in self._machine.on_loaded(self._world.clock.now_ms()):
-                if self._is_closed:
-                    break
+            decisions = iter(self._machine.on_loaded(self._world.clock.now_ms()))
+            while not self._is_closed and (decision := next(decisions, None)) is not None:  # a closed one's state is being given up
                 await self._carry_out(decision)
                 await slices.next()
             self._write_decided()
