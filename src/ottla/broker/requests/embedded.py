@@ -86,4 +86,5 @@ async def answer_embedded(
         if response is not None:
             context.reply(response)
     data = await channel.answer
-    return data, max(0, channel.muted_until_ms - parts.world.clock.monotonic_ms())
+    muted_until_ms, channel.muted_until_ms = channel.muted_until_ms, 0  # another broker pauses the client: nothing here waits for the end
+    return data, max(0, muted_until_ms - parts.world.clock.monotonic_ms())
