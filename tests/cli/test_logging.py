@@ -65,9 +65,11 @@ elif sys.argv[1] == "no reader":
 elif sys.argv[1] == "closed terminal":
     os.dup2((ends := pty.openpty())[1], 2)
     os.close(ends[0])
-else:
+elif sys.argv[1] == "closed":
     sys.stderr = None  # as Python has it where a shell has closed it
 configure_logging("info")
+if sys.argv[1] == "closed afterwards":
+    sys.stderr.close()
 for _ in range(2000):
     structlog.get_logger().info("more")
 print("goes on", flush=True)
@@ -75,7 +77,7 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("what", ["full disk", "no reader", "closed terminal", "closed"])
+@pytest.mark.parametrize("what", ["full disk", "no reader", "closed terminal", "closed", "closed afterwards"])
 def test_a_broker_whose_lines_cannot_be_written_goes_on(what: str) -> None:
     """It ended without a word, or answered its clients no more."""
     done = subprocess.run([sys.executable, "-c", UNWRITABLE, what], capture_output=True, text=True, timeout=60, check=False)

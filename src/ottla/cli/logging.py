@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import sys
 from functools import partial
@@ -15,7 +14,7 @@ from structlog.types import EventDict, Processor, WrappedLogger
 from ottla.loggers import ROOT, drop_below_level, set_levels
 
 
-class _Lines(io.TextIOBase):
+class _Lines:
     """A stream that loses what cannot be written, on a closed terminal, on a full disk or without a reader: the broker goes on."""
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -23,13 +22,13 @@ class _Lines(io.TextIOBase):
 
     def write(self, text: str) -> int:
         if self._stream is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
         if self._stream is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 self._stream.flush()
 
 

@@ -1,15 +1,18 @@
 """The supervisor's process: nodes are formatted, started, watched, and stopped by SIGTERM, Ctrl-C or an order.
 
-The caller holds the place's lock. The first signal stops all nodes in order, a second one kills them.
+The caller holds the place's lock. The first signal stops all nodes in order, a second one kills them. SIGTERM or SIGHUP twice within
+``ONE_STOP_S`` is one stop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -19,6 +22,7 @@ import msgspec
 from ottla.cli.nodes.place import ClusterFile, NodeStatus, Place, PlaceError, PlaceState, wait_until_free
 from ottla.cli.nodes.plan import NodePlan
 from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.runtime.stops import ONE_STOP_S
 from ottla.runtime.supervision.control import Answer, Order, serve_control
 from ottla.runtime.supervision.node_process import NodeSpec, node_command
 from ottla.runtime.supervision.supervised import NodeOrder
@@ -67,6 +71,7 @@ class Foreground:
         self._zookeeper = zookeeper
         self._has_zookeeper_ended = False
         self._stopping = asyncio.Event()
+        self._signalled_s = -math.inf
         self._adding = asyncio.Lock()
         self._supervisor = Supervisor(
             [self._spec(plan) for plan in plans], say=say, on_changed=self._write_state, is_restarting=manner.is_restarting
@@ -77,7 +82,7 @@ class Foreground:
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup says of SIGHUP
-                loop.add_signal_handler(number, self._on_signal)
+                loop.add_signal_handler(number, self._on_signal, number)
         control = await serve_control(self._place.path, self._carry_out)
         watch = asyncio.create_task(self._watch_zookeeper())
         try:
@@ -111,12 +116,15 @@ class Foreground:
         say(f"the ZooKeeper at {server.address} has ended ({end}); nothing can be created or changed, and no leader elected: {again}")
         self._write_state()
 
-    def _on_signal(self) -> None:
-        if self._stopping.is_set():
+    def _on_signal(self, number: signal.Signals) -> None:
+        """Stops the nodes; kills them where they are being stopped: by a Ctrl-C at once, by another signal unless it is the same stop."""
+        now_s = time.monotonic()
+        if not self._stopping.is_set():
+            self._signalled_s = now_s
+            self._begin_stop()
+        elif number is signal.SIGINT or now_s - self._signalled_s >= ONE_STOP_S:
             say("killing the nodes that still run")
             self._killing = asyncio.create_task(self._supervisor.kill())
-        else:
-            self._begin_stop()
 
     def _begin_stop(self) -> None:
         if not self._stopping.is_set():
