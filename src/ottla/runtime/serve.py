@@ -1,7 +1,7 @@
 """A broker in this process: an event loop that runs until it is asked to stop.
 
-SIGTERM, SIGINT and SIGHUP stop in order; a second signal ends at once. ``BrokerThread`` runs one beside other code: for tests and
-for commands that need a broker of their own.
+SIGTERM, SIGINT and SIGHUP stop in order; the same one, after ``ONE_STOP_S`` or more, ends at once. ``BrokerThread`` runs one beside other
+code: for tests and for commands that need a broker of their own.
 """
 
 from __future__ import annotations
