@@ -20,15 +20,16 @@ from ottla.spark.demo import job
 @pytest.fixture(autouse=True)
 def heard_by_default() -> Iterator[None]:
     """A SIGHUP that nothing else hears does not end the tests."""
-    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, lambda *_: None)
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_comes_twice_at_once_does_not_kill_a_broker(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
     """``timeout`` sends two, and so do a terminal that closes and its shell."""
-    before = signal.getsignal(number)
 
     async def serving(_config: object, stopping: asyncio.Event, *_rest: object) -> None:
         os.kill(os.getpid(), number)
@@ -37,7 +38,8 @@ def test_a_signal_that_comes_twice_at_once_does_not_kill_a_broker(monkeypatch: p
 
     monkeypatch.setattr(serve, "_serve", serving)
     serve.run_broker(BrokerConfig({}))
-    signal.signal(number, before)
+    assert signal.getsignal(number) not in (signal.SIG_DFL, signal.default_int_handler), "`ottla dev` has its data yet"
+    os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize(("numbers", "kills"), [([signal.SIGHUP] * 2, 0), ([signal.SIGTERM] * 2, 0), ([signal.SIGINT] * 2, 1)])

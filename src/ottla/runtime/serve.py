@@ -23,7 +23,7 @@ from ottla.loggers import get_logger
 from ottla.ports import World
 from ottla.runtime.descriptors import raise_limit
 from ottla.runtime.loop import MeasuredLoop
-from ottla.runtime.stops import ONE_STOP_S, stop_signals
+from ottla.runtime.stops import ONE_STOP_S, pass_over_same_stop, stop_signals
 from ottla.runtime.world import real_world
 
 log = get_logger(__name__)
@@ -51,6 +51,7 @@ def run_broker(config: BrokerConfig, *, on_started: OnStarted = None, beside: Be
     raise_limit()
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         runner.run(_serve_until_signal(config, on_started, beside, on_left))
+    pass_over_same_stop()  # the loop has given up its handlers, and the caller has yet to remove what was temporary
 
 
 async def _serve_until_signal(config: BrokerConfig, on_started: OnStarted, beside: Beside | None, on_left: OnLeft) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Final
 
 ONE_STOP_S: Final = 1
@@ -14,3 +15,19 @@ def stop_signals() -> tuple[signal.Signals, ...]:
     """Returns SIGINT, SIGTERM and SIGHUP, which a terminal sends that closes; without SIGHUP where it is ignored, as nohup has it."""
     asked = (signal.SIGINT, signal.SIGTERM)
     return asked if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*asked, signal.SIGHUP)
+
+
+def pass_over_same_stop() -> None:
+    """Lets a signal to stop that comes within ``ONE_STOP_S`` from now on do nothing; a later one ends the process at once.
+
+    For a process that has stopped, and is about to end. On the main thread.
+    """
+    stopped_s = time.monotonic()
+
+    def on_stop(number: int, _frame: object) -> None:
+        if time.monotonic() - stopped_s >= ONE_STOP_S:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    for number in stop_signals():
+        signal.signal(number, on_stop)
