@@ -40,6 +40,10 @@ hypothesis.settings.load_profile("default")
 # the tests send it as a user's Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# nohup begins with SIGHUP ignored, which the processes would inherit as well; the tests send it as a terminal that closes.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
 
 @pytest.fixture(autouse=True)
 def _default_logging() -> Iterator[None]:

@@ -32,7 +32,10 @@ def dev(*arguments: str, stops: Sequence[signal.Signals] = (signal.SIGINT,)) -> 
     finally:
         for number in stops:
             process.send_signal(number)
-        _, errors = process.communicate(timeout=SECONDS_MAX)
+        try:
+            _, errors = process.communicate(timeout=SECONDS_MAX)
+        finally:
+            process.kill()
     assert process.returncode == 0, errors
 
 

@@ -13,6 +13,7 @@ from ottla import sync
 from ottla.broker.controller import active_controller
 from ottla.cli.cluster import announce
 from ottla.cli.main import cli
+from ottla.cli.nodes.place import Place
 from ottla.cli.partition_states import AT_MIN_ISR, UNDER_MIN_ISR, PartitionState
 from ottla.cli.produce import Tally
 from ottla.client.admin import LogDir
@@ -81,7 +82,7 @@ def test_one_node_serves_and_no_second_one_is_there_to_kill(capsys: pytest.Captu
     monkeypatch.setattr("ottla.cli.nodes.plan.replication_of", lambda _: "")
     for count, head in ((1, "1 node serves Kafka clients"), (3, "3 nodes serve Kafka clients")):
         seen = SimpleNamespace(nodes=[object()] * count, bootstrap="a:1", command_config=None)
-        announce(cast(Any, seen), cast(Any, SimpleNamespace(path="/p")), cast(Any, None), output="table", waiting=None)
+        announce(cast(Any, seen), Place("/p"), cast(Any, None), output="table", waiting=None)
         shown = capsys.readouterr().out
         assert (head in shown, "kill 2" in shown) == (True, count > 1)
 
