@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import eventually
 
 from ottla.runtime import warming
 from ottla.runtime.serve import BrokerThread
@@ -67,7 +68,8 @@ def test_mechanisms_45_and_47_a_cold_fetch_reads_the_disk_in_large_pieces_and_th
         with Producer(broker.bootstrap) as producer:
             for _ in range(RECORDS):
                 producer.send("t", os.urandom(RECORD_BYTES))
-        assert evict(disk_directory / "data" / "t-0" / f"{0:020d}.log")
+        written = disk_directory / "data" / "t-0" / f"{0:020d}.log"
+        eventually(lambda: evict(written), bool)  # a page that another processor holds at the moment stays
         assert read_all(broker.bootstrap) == RECORDS * RECORD_BYTES
         assert read, "the disk was asked"
         assert max(length for _, length in read) >= LARGE
