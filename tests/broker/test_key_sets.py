@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import structlog
+from tests.broker.principals import until
 from tests.security.issuer import key_set, rsa_jwk, rsa_key
 
 from ottla.broker.requests.key_sets import AGAIN_MS, APART_MS, BACKOFF, BACKOFF_MAX, MISSED_MAX, REFRESH, KeySet
@@ -114,8 +115,7 @@ def test_a_read_that_the_stop_of_the_node_ends_is_no_error() -> None:
             issuer.keys.look_again("new")
             issuer.keys.stop()
             answer.set_exception(OSError("the loop ends"))
-            while issuer.keys._is_reading:
-                await asyncio.sleep(0)
+            await until(lambda: not issuer.keys._is_reading)
         assert events == []
 
     run(body)

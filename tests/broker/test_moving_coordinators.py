@@ -198,7 +198,7 @@ def test_a_shard_that_is_closed_while_it_reads_what_was_loaded_looks_at_nothing_
         world = msgspec.structs.replace(broker.broker.world, clock=TickingClock(broker.broker.world.clock))
         shard = Shard(world, partition_of(broker), machine, encode_record, lambda key, value: None, lambda: None)
         loading = asyncio.ensure_future(shard.load())
-        while not machine._transactions:
+        while not machine._transactions and not loading.done():  # a turn at a time: it is closed in the middle
             await asyncio.sleep(0)
         read = len(machine._transactions)
         shard.close()

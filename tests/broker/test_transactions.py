@@ -78,9 +78,10 @@ def test_what_is_committed_is_read_and_what_is_aborted_is_not(level: int) -> Non
 
 
 async def settled(producer: TransactionalProducer) -> None:
-    """The last transaction is complete: all its partitions have their marker."""
-    while (await producer.describe()).transaction_state.startswith("Prepare"):
-        await asyncio.sleep(0.01)
+    """The last transaction has ended and is complete: all its partitions have their marker. Within a minute of simulated time."""
+    async with asyncio.timeout(60):
+        while not (await producer.describe()).transaction_state.startswith("Complete"):
+            await asyncio.sleep(0.01)
 
 
 @BOTH
@@ -191,10 +192,8 @@ def test_a_transaction_ends_though_its_record_is_larger_than_its_log_takes(is_as
         await Admin(broker.client("admin")).alter_configs({Topic(TRANSACTION_STATE_TOPIC): {"max.message.bytes": 300}})
         if is_asked:
             assert await large.end(is_commit=True) == 0
-        async with asyncio.timeout(60):  # simulated
-            for producer in (large, small):
-                while not (await producer.describe()).transaction_state.startswith("Complete"):
-                    await asyncio.sleep(0.1)
+        for producer in (large, small):
+            await settled(producer)
         assert await read(broker, *keys) == ([b"large"] * count if is_asked else [])
         assert await read(broker, TopicPartition("u", 0)) == []
         assert await large.init() == 0

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
+from tests.broker.principals import until
 from tests.broker.test_transactions import BOTH, begun, read, settled
 from tests.client.simulated import KEY, create, with_broker
 from tests.quiet import silence
@@ -52,8 +53,7 @@ def test_a_topic_that_is_deleted_before_its_marker_comes_keeps_no_transaction(is
             if is_made_again:
                 await create(broker)
             await arriving.open()
-        async with asyncio.timeout(60):  # simulated
-            await settled(producer)
+        await settled(producer)
         assert await read(broker, OTHER) == ([b"a"] if is_commit else [])
         assert nothing_is_open(broker, OTHER)
         if is_made_again:
@@ -90,8 +90,7 @@ def test_a_topic_that_is_deleted_after_its_marker_was_written_keeps_no_transacti
             assert partition_of(broker, KEY).log.log_end_offset == end + 1
             assert await Admin(broker.client("admin")).delete_topics(["t"]) == {"t": None}
             await arriving.open()
-        async with asyncio.timeout(60):  # simulated
-            await settled(producer)
+        await settled(producer)
         assert await read(broker, OTHER) == [b"a"]
 
     with_broker(body)
@@ -139,8 +138,7 @@ def test_a_log_that_takes_nothing_for_a_while_beside_the_end_of_a_transaction(wh
             async with asyncio.timeout(60):  # simulated
                 while await producer.end(is_commit=is_commit):
                     await asyncio.sleep(0.1)
-        async with asyncio.timeout(60):  # simulated
-            await settled(producer)
+        await settled(producer)
         assert await read(broker, KEY) == ([b"a"] if is_commit else [])
         assert nothing_is_open(broker, KEY)
         assert await producer.committed("g", KEY, require_stable=True) == ((5, 0) if is_commit else (-1, 0))
@@ -188,8 +186,7 @@ def test_a_marker_that_its_log_drops_while_others_are_staged_is_written_again(
             await partition_of(broker, KEY).flush()
         broker.machine.disk.faults.clear()
         await halt.open()
-        async with asyncio.timeout(60):  # simulated
-            await settled(producer)
+        await settled(producer)
         for key in KEYS:
             assert nothing_is_open(broker, key)
             assert await read(broker, key) == ([b"a"] if is_commit else [])
@@ -211,9 +208,7 @@ def test_markers_are_written_to_their_logs_in_slices(monkeypatch: pytest.MonkeyP
         assert [nothing_is_open(broker, key) for key in KEYS] == [False, False]
         await halt.open(0)
         await halt.reached(2)
-        async with asyncio.timeout(60):  # simulated
-            while not nothing_is_open(broker, KEY):
-                await asyncio.sleep(0.01)
+        await until(lambda: nothing_is_open(broker, KEY))
         assert not nothing_is_open(broker, KEYS[1])
         await halt.open()
         await settled(producer)
