@@ -161,12 +161,21 @@ def test_two_sigterms_at_once_close_what_is_open_as_timeout_sends_them(monkeypat
     assert signal.getsignal(number) is before
 
 
+def test_a_signal_that_is_ignored_by_a_shell_is_none_to_stop() -> None:
+    """SIGINT, by what a script starts in the background, and SIGHUP, by what nohup starts."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        before = signal.signal(number, signal.SIG_IGN)
+        try:
+            assert number not in stop_signals()
+        finally:
+            signal.signal(number, before)
+        assert number in stop_signals()
+
+
 def test_a_terminal_that_closes_does_not_stop_what_nohup_started() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert signal.SIGHUP not in stop_signals()
         with stopped_by_signals():
             assert not is_broken_off(lambda: os.kill(os.getpid(), signal.SIGHUP))
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert signal.SIGHUP in stop_signals()

@@ -6,15 +6,18 @@ import signal
 import time
 from typing import Final
 
+STOPS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ONE_STOP_S: Final = 1
 """Signals so close to the first one are the same stop: ``timeout`` sends one to its command, and one to the command's process group;
 a terminal that closes sends one, and so does its shell."""
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Returns SIGINT, SIGTERM and SIGHUP, which a terminal sends that closes; without SIGHUP where it is ignored, as nohup has it."""
-    asked = (signal.SIGINT, signal.SIGTERM)
-    return asked if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*asked, signal.SIGHUP)
+    """Returns SIGINT, SIGTERM and SIGHUP, which a terminal sends that closes, without what this process ignores.
+
+    nohup has SIGHUP ignored, and a shell SIGINT by what it starts in the background of a script.
+    """
+    return tuple(number for number in STOPS if signal.getsignal(number) is not signal.SIG_IGN)
 
 
 def pass_over_same_stop() -> None:

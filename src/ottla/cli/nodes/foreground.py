@@ -22,7 +22,7 @@ import msgspec
 from ottla.cli.nodes.place import ClusterFile, NodeStatus, Place, PlaceError, PlaceState, wait_until_free
 from ottla.cli.nodes.plan import NodePlan
 from ottla.errors import ErrorCode, KafkaError, OttlaError
-from ottla.runtime.stops import ONE_STOP_S
+from ottla.runtime.stops import ONE_STOP_S, stop_signals
 from ottla.runtime.supervision.control import Answer, Order, serve_control
 from ottla.runtime.supervision.node_process import NodeSpec, node_command
 from ottla.runtime.supervision.supervised import NodeOrder
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from ottla.runtime.zookeeper_server import ZooKeeperServer
 
 NODE_MODULE: Final = "ottla.cli.nodes.node"
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ZOOKEEPER_WATCH_SECONDS: Final = 0.5
 
 
@@ -80,9 +79,8 @@ class Foreground:
     async def run(self) -> None:
         """Runs until all nodes have ended. NodeFailed when one did not start."""
         loop = asyncio.get_running_loop()
-        for number in STOP_SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup says of SIGHUP
-                loop.add_signal_handler(number, self._on_signal, number)
+        for number in stop_signals():
+            loop.add_signal_handler(number, self._on_signal, number)
         control = await serve_control(self._place.path, self._carry_out)
         watch = asyncio.create_task(self._watch_zookeeper())
         try:
