@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -43,12 +43,7 @@ def asleep(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def heard_by_default() -> Iterator[None]:
-    """A SIGHUP that nothing else hears does not end the tests."""
-    before = signal.signal(signal.SIGHUP, lambda *_: None)
-    yield
-    signal.signal(signal.SIGHUP, before)
+pytestmark = pytest.mark.usefixtures("heard_by_default")
 
 
 def test_a_call_is_ended_before_a_ctrl_c_is_heard(asleep: list[float]) -> None:

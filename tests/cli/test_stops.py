@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,15 +15,7 @@ from ottla.config import BrokerConfig
 from ottla.runtime import serve
 from ottla.spark.demo import job
 
-
-@pytest.fixture(autouse=True)
-def heard_by_default() -> Iterator[None]:
-    """A SIGHUP that nothing else hears does not end the tests."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    signal.signal(signal.SIGHUP, lambda *_: None)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("heard_by_default")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
