@@ -12,7 +12,7 @@ from ottla.security.mechanism import Answer, Refusal, ServerMechanism
 from ottla.security.principal import Principal
 
 ALICE: Final = Principal("User", "alice")
-BOB: Final = Principal("User", "bob")
+ALICE_BY_TOKEN: Final = Principal("User", "alice", by_token=True)
 CLOSED: Final = Verdict.CLOSE
 
 ROWS: Final = {  # state: what is done with ApiVersions, SaslHandshake, SaslAuthenticate, and any other request
@@ -40,7 +40,8 @@ class _Two:
             return Answer(b"who")
         if token == b"mallory":
             raise Refusal("mallory")
-        return Answer(b"welcome", token.decode())
+        name, _, token_id = token.decode().partition(" by ")
+        return Answer(b"welcome", name, token_id=token_id)
 
 
 class _Offer:
@@ -128,6 +129,15 @@ def test_a_session_begins_again_by_the_same_mechanism_as_the_same_principal(is_e
     exchange.on_token(b"hello", 3000)
     exchange.on_token(b"alice", 3000)
     assert exchange.session == Session(ALICE, "TWO", 3000, 8000)
+
+
+@pytest.mark.parametrize(("before", "shown", "now"), [(ALICE, b"alice by t1", ALICE_BY_TOKEN), (ALICE_BY_TOKEN, b"alice", ALICE)])
+def test_a_session_begins_again_by_its_principals_token_or_password(before: Principal, shown: bytes, now: Principal) -> None:
+    exchange = Exchange(_Offer(5000), Session(before, "TWO", 0, 5000))
+    exchange.on_handshake("TWO", 1)
+    exchange.on_token(b"hello", 3000)
+    exchange.on_token(shown, 3000)
+    assert exchange.session == Session(now, "TWO", 3000, 8000, "t1" if now.by_token else "")
 
 
 @pytest.mark.parametrize(("mechanism", "version"), [("OTHER", 1), ("TWO", 0), ("GSSAPI", 1)])

@@ -15,7 +15,8 @@ from tests.simulation.quorum_nodes import NODES
 
 from ottla.broker.node import Broker
 from ottla.broker.tasks import eager
-from ottla.broker.tasks.slices import pause
+from ottla.broker.tasks.slices import SLICE_US, Slices, pause
+from ottla.sim.clock import world_seconds
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
 from ottla.sim.process import PowerCut
@@ -185,6 +186,21 @@ def test_work_in_slices_of_one_process_does_not_wait_for_that_of_a_dead_one() ->
         await second.run(pause())
 
     run(main())
+
+
+@pytest.mark.parametrize(("worked_us", "looks", "is_long"), [(0, 11, False), (200, 11, False), (2 * SLICE_US, 21, True)])
+def test_work_takes_time_where_a_machine_says_so_and_pauses_in_its_slices(worked_us: int, looks: int, is_long: bool) -> None:
+    async def body(machine: Machine) -> None:
+        machine.clock.worked_us = lambda: worked_us
+        assert machine.process is not None
+        beside: list[int] = []
+        machine.process.call(asyncio.get_running_loop().call_soon, beside.append, 1)
+        async for _ in Slices(machine.clock).over(range(10)):
+            pass
+        assert bool(beside) is is_long
+        assert world_seconds() * 1_000_000 == pytest.approx(looks * worked_us)
+
+    on_machine(body)
 
 
 def test_a_drifting_clock_counts_and_waits_at_its_own_rate() -> None:

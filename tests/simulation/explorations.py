@@ -225,6 +225,18 @@ HARD_TRANSACTIONS: Final = replace(
         "transactions moved",
     ),
 )
+MOVES: Final = replace(
+    HARD_TRANSACTIONS,
+    work_of=RestlessTransactionalWork,
+    draw=_troubles(*REPLICATED, disks=disks_of_moved),
+    rare=(*HARD_TRANSACTIONS.rare, "replicas moved"),
+)
+MOVES_IN_ZOOKEEPER: Final = replace(
+    HARD_IN_ZOOKEEPER,
+    work_of=partial(RestlessWork, is_in_quorum=False),
+    draw=_troubles(*REPLICATED, disks=disks_of_moved, service=True),
+    rare=(*RARE_WHERE_IT_IS_HARD, "replicas moved"),
+)
 EXPLORATIONS: Final[Mapping[tuple[str, str], Exploration]] = {
     ("alone", QUORUM): ALONE,
     ("steps", QUORUM): STEPS,
@@ -252,18 +264,10 @@ EXPLORATIONS: Final[Mapping[tuple[str, str], Exploration]] = {
     ("hard", ZOOKEEPER): HARD_IN_ZOOKEEPER,
     ("transactions", QUORUM): TRANSACTIONS,
     ("hard-transactions", QUORUM): HARD_TRANSACTIONS,
-    ("moves", QUORUM): replace(
-        HARD_TRANSACTIONS,
-        work_of=RestlessTransactionalWork,
-        draw=_troubles(*REPLICATED, disks=disks_of_moved),
-        rare=(*HARD_TRANSACTIONS.rare, "replicas moved"),
-    ),
-    ("moves", ZOOKEEPER): replace(
-        HARD_IN_ZOOKEEPER,
-        work_of=partial(RestlessWork, is_in_quorum=False),
-        draw=_troubles(*REPLICATED, disks=disks_of_moved, service=True),
-        rare=(*RARE_WHERE_IT_IS_HARD, "replicas moved"),
-    ),
+    ("moves", QUORUM): MOVES,
+    ("moves", ZOOKEEPER): MOVES_IN_ZOOKEEPER,
+    ("busy", QUORUM): replace(MOVES, is_busy=True),
+    ("busy", ZOOKEEPER): replace(MOVES_IN_ZOOKEEPER, is_busy=True),
     ("crash-points", QUORUM): Exploration(
         nodes_in_quorum(REPLICATION),
         Applications,

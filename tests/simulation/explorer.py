@@ -8,6 +8,7 @@ is healed, the checkers look at what is there.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,6 +18,7 @@ from typing import Any, Final, Protocol
 import structlog
 from tests.simulation.quorum_nodes import HEAL_SECONDS, KILLED, QuorumNode, with_time
 
+from ottla.broker.tasks.slices import SLICE_US
 from ottla.sim.cluster import Simulation
 from ottla.sim.loop import run
 from ottla.sim.schedule.fault import ScheduledFault
@@ -25,6 +27,7 @@ from ottla.sim.world import Machine
 
 WORK_MS: Final = 30_000
 """So long clients work at least."""
+WORKED_US_MAX: Final = 2 * SLICE_US
 Events = Sequence[Mapping[str, Any]]
 
 
@@ -93,6 +96,12 @@ def _as_it_is(trial: Trial) -> Iterator[None]:
     yield
 
 
+def work_of_machine(rng: random.Random) -> Callable[[], int]:
+    """Returns how long a machine has worked at each look, in microseconds: mostly no time that shows, at times longer than a slice."""
+    share = rng.choice([0.02, 0.1, 0.4])
+    return lambda: rng.randrange(WORKED_US_MAX) if rng.random() < share else 0
+
+
 def _nothing(fault: ScheduledFault) -> None:
     return None
 
@@ -118,6 +127,8 @@ class Exploration:
     lacks: Callable[[Trial], Mapping[str, int]] = lambda trial: {}
     """That which the run needs to say anything, and of which it has too little; faults go on for a while until that is nothing."""
     around: Callable[[Trial], AbstractContextManager[Any]] = _as_it_is
+    is_busy: bool = False
+    """Nodes take time for what they do, and pause where they have long work."""
     work_ms: int = WORK_MS
     heal_seconds: float = HEAL_SECONDS
     after_ms: int = 0  # so long clients go on after the last fault
@@ -162,6 +173,8 @@ async def _play(exploration: Exploration, trial: Trial, *, is_drawn: bool) -> No
     for node in trial.nodes:
         await node.format(exploration.features(trial.seed))
         node.begin()
+        if exploration.is_busy:
+            node.machine.clock.worked_us = work_of_machine(trial.simulation.random(f"work of {node.machine.name}"))
     roles = exploration.roles
     injector.role_of = lambda name: roles[name](trial) if name in roles else name
     work = trial.work = exploration.work_of(trial)

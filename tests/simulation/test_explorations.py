@@ -39,12 +39,14 @@ SHARES: Final[Mapping[tuple[str, str], Sequence[int]]] = {
     ("replicated", ZOOKEEPER): range(4),
     ("moments", QUORUM): range(3),
     ("moments", ZOOKEEPER): range(2),
-    ("hard", QUORUM): range(2),
-    ("hard", ZOOKEEPER): range(2),
+    ("hard", QUORUM): range(1),
+    ("hard", ZOOKEEPER): range(1),
     ("transactions", QUORUM): range(1),
     ("hard-transactions", QUORUM): range(1),
     ("moves", QUORUM): range(1),
     ("moves", ZOOKEEPER): range(1),
+    ("busy", QUORUM): range(1),
+    ("busy", ZOOKEEPER): range(1),
     ("crash-points", QUORUM): SOME_OF_EVERYTHING,
     ("members", QUORUM): range(4),
     ("damage", QUORUM): [2, 5],
@@ -58,6 +60,7 @@ QUICK: Final = (
 )
 WATCHED: Final = dict.fromkeys(("markers sent", "stable offsets looked at", "transactional batches", "decisions committed"), 20)
 TRANSACTED: Final = WATCHED | {"transactions committed": 20, "transactions aborted": 5}
+MOVED: Final = {"acknowledged records": 500, "replicas moved": 50}
 LEAST: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
     ("alone", QUORUM): {"acknowledged records": 100, "troubles": 1},
     ("steps", QUORUM): {"acknowledged records": 100, "triggered": 0.8},
@@ -70,7 +73,9 @@ LEAST: Final[Mapping[tuple[str, str], Mapping[str, float]]] = {
     ("transactions", QUORUM): TRANSACTED,
     ("hard-transactions", QUORUM): TRANSACTED,
     ("moves", QUORUM): TRANSACTED | {"replicas moved": 50},
-    ("moves", ZOOKEEPER): {"acknowledged records": 500, "replicas moved": 50},
+    ("moves", ZOOKEEPER): MOVED,
+    ("busy", QUORUM): TRANSACTED | {"replicas moved": 50},
+    ("busy", ZOOKEEPER): MOVED,
     ("crash-points", QUORUM): {"triggered": 1},
     ("members", QUORUM): {"partitions taken by members": 20, "commits of members": 20},
     ("damage", QUORUM): {"damaged replicas": 1},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 EPOCH_MS: Final = 1_700_000_000_000
@@ -21,10 +22,15 @@ def world_seconds() -> float:
 
 
 class SimClock:
-    """``step_ms`` moves the wall clock, as administrators and time servers do; ``drift`` lets both clocks run fast or slow."""
+    """``step_ms`` moves the wall clock, as administrators and time servers do; ``drift`` lets both clocks run fast or slow.
+
+    Code takes no time, unless ``worked_us`` says how long it has worked when it looks at the microseconds: long work, which looks there
+    whether it has to pause, never has to otherwise.
+    """
 
     def __init__(self) -> None:
         self.step_ms = 0
+        self.worked_us: Callable[[], int] | None = None
         self.rate = 1.0  # seconds of this clock in a second of the world
         self._shift = 0.0
 
@@ -48,4 +54,6 @@ class SimClock:
         return int(self.local(world_seconds()) * 1000)
 
     def monotonic_us(self) -> int:
+        if self.worked_us is not None:
+            cast(TimeKeeper, asyncio.get_running_loop()).now += self.worked_us() / 1_000_000
         return int(self.local(world_seconds()) * 1_000_000)
