@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from tests.foreign_clients.wire import RawClient
+from tests.foreign_clients.wire import RawClient, batch_of, produce_request
 
 from ottla import loggers
 from ottla.broker.handlers.list_offsets import EARLIEST
@@ -22,6 +22,7 @@ from ottla.messages.describe_cluster import DescribeClusterRequest
 from ottla.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ottla.messages.describe_groups import DescribeGroupsRequest
 from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
+from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from ottla.messages.list_config_resources import ListConfigResourcesRequest
@@ -33,7 +34,9 @@ from ottla.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteReques
 from ottla.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from ottla.messages.unregister_broker import UnregisterBrokerRequest
 from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_TOPIC
+from ottla.records.compression import Codec
 from ottla.runtime.serve import BrokerThread
+from ottla.wire.schema import ZERO_UUID
 
 UNKNOWN_ID = b"\1" * 16
 
@@ -135,6 +138,40 @@ def test_authorized_operations_are_those_of_the_type_of_resource(client: RawClie
     assert answer.topics[0].topic_authorized_operations == 0b0000_1101_1111_1000
     groups = client.ask(DescribeGroupsRequest(["operations", "unknown"], True), 6).groups
     assert [group.authorized_operations for group in groups] == [0b0000_1101_0100_1000, -(2**31)]
+
+
+def test_what_a_client_may_do_with_a_topic_is_answered_whether_it_exists_or_not(client: RawClient) -> None:
+    names = {"never-made": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no name!": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    internal = {"never-made": False, "__transaction_state": True}
+    asked = [*names, "__transaction_state"]
+    by_metadata = client.ask(MetadataRequest([MetadataRequestTopic(name=name) for name in asked], False, False, True), 9)
+    by_pages = client.ask(DescribeTopicPartitionsRequest([TopicRequest(name) for name in asked]), 0)
+    for answer in (by_metadata, by_pages):
+        found = {topic.name: topic for topic in answer.topics}
+        assert {name: found[name].error_code for name in names} == names
+        assert {topic.topic_authorized_operations for topic in answer.topics} == {0b0000_1101_1111_1000}
+        assert {name: found[name].is_internal for name in internal} == internal
+    refused = client.ask(MetadataRequest([MetadataRequestTopic(UNKNOWN_ID, None)], False, False, True), 12).topics
+    assert [(topic.error_code, topic.topic_authorized_operations) for topic in refused] == [(ErrorCode.UNKNOWN_TOPIC_ID, -(2**31))]
+
+
+def test_a_batch_in_zstd_needs_a_request_that_may_have_it(client: RawClient) -> None:
+    """KIP-110: a producer that sends v6 is older than the codec."""
+    create(client, "codecs")
+    for codec in (Codec.GZIP, Codec.ZSTD):
+        for version in (3, 6, 7):
+            [[result]] = [
+                topic.partition_responses for topic in client.ask(produce_request("codecs", batch_of(b"v", codec=codec)), version).responses
+            ]
+            is_refused = codec == Codec.ZSTD and version < 7
+            assert result.error_code == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if is_refused else 0)
+
+
+def test_a_topic_to_delete_has_a_name_or_an_id(client: RawClient) -> None:
+    topic_id = create(client, "to-delete")
+    wanted = [DeleteTopicState(None, ZERO_UUID), DeleteTopicState("to-delete", topic_id), DeleteTopicState(None, UNKNOWN_ID)]
+    answers = [client.ask(DeleteTopicsRequest([one]), 6).responses[0].error_code for one in wanted]
+    assert answers == [ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_ID]
 
 
 @pytest.mark.parametrize("name", ["", None, "byid", "other"])
@@ -358,6 +395,7 @@ def test_tools_that_ask_the_controller_find_it_on_its_listener(tmp_path: Path) -
             with pytest.raises(AssertionError, match="closed the connection"):
                 asked.ask(MetadataRequest(None), 9)  # as Kafka's controllers do: what is not listed there is not answered
         assert client.ask(DescribeClusterRequest(endpoint_type=2), 1).error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        assert client.ask(DescribeClusterRequest(endpoint_type=9), 1).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         assert [(node.host, node.port) for node in client.ask(DescribeClusterRequest(), 1).brokers] == [("127.0.0.1", client_port(broker))]
         quorum = client.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
         assert [(end.name, end.host, end.port) for end in quorum.nodes[0].listeners] == [("CONTROLLER", "localhost", port)]

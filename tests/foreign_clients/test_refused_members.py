@@ -14,6 +14,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
+from msgspec.structs import replace
 from tests.foreign_clients.group_members import BY_HEARTBEATS, CLIENTS, Member, Readings
 from tests.foreign_clients.refusing_broker import (
     COMMITTED,
@@ -191,4 +192,14 @@ def test_while_a_group_is_loaded_a_heartbeat_is_taken_and_an_assignment_has_to_b
     refusing.refuse(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *QUESTIONS)
     with RawClient(thread.addresses["PLAINTEXT"][1]) as client:
         assert client.ask(HeartbeatRequest(GROUP, 1, "member"), 4).error_code == ErrorCode.NONE
-        assert client.ask(SyncGroupRequest(GROUP, 1, "member"), 5).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        said = SyncGroupRequest(GROUP, 1, "member", protocol_type="consumer", protocol_name="range")
+        assert client.ask(said, 5).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_member_says_what_its_group_speaks_when_it_asks_for_its_assignment(broker: Broker) -> None:
+    thread, _ = broker
+    said = SyncGroupRequest(GROUP, 1, "member", protocol_type="consumer", protocol_name="range")
+    with RawClient(thread.addresses["PLAINTEXT"][1]) as client:
+        for lacking in (replace(said, protocol_type=None), replace(said, protocol_name=None)):
+            assert client.ask(lacking, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+            assert client.ask(lacking, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -398,6 +398,7 @@ def test_offsets_of_topics_that_members_read_stay_and_an_empty_group_is_deleted(
     assert list(runner.machine.snapshot()) == []
     runner.restart()
     assert runner.described().error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert runner.ask(DescribeConsumerGroup(runner.token(), "")).error_code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_an_empty_group_without_offsets_is_removed_with_all_its_records() -> None:

@@ -176,6 +176,7 @@ def test_groups_of_other_programs_stay_classic() -> None:
     runner = ConsumerRunner()
     runner.stable("a", protocol_type="connect", protocols=(("sessioned", b"\0\1"),))
     assert runner.enter("c").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert runner.enter("c", assignor="none").error_code == ErrorCode.UNSUPPORTED_ASSIGNOR, "what no group takes is said first"
     assert runner.state() == "Stable"
     runner = ConsumerRunner()
     runner.enter("c")

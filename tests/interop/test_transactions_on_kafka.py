@@ -1,6 +1,6 @@
 """Committed, aborted and open transactions on Apache Kafka 4.3.0, as each reader of ottla's sees them, beside Kafka's Java client.
 
-ottla's broker has no transactions yet: they are written there by librdkafka and by the Java client, several in each other's midst.
+They are written by librdkafka and by the Java client, several in each other's midst.
 """
 
 from __future__ import annotations

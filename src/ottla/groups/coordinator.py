@@ -220,7 +220,8 @@ class GroupCoordinator:
             base = converted(context, known) if command.member_epoch == JOINING and self._settings.consumer.may_upgrade else None
         if command.member_epoch != JOINING or (base is None and not known.is_empty):
             text = f"group {command.group_id} is not a consumer group"
-            return answer(command.token, ConsumerHeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, text))
+            refusal = self._consumer.refusal(command)
+            return answer(command.token, refusal or ConsumerHeartbeatResult(ErrorCode.GROUP_ID_NOT_FOUND, text))
         decision = self._consumer.heartbeat(command, now_ms, base)
         if not decision.records:
             return decision

@@ -59,6 +59,8 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
 def _problem(state: DeleteTopicState, name: str | None, count: int) -> KafkaError | None:
     if state.name is not None and state.topic_id != ZERO_UUID:
         return KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id, not both")
+    if state.name is None and state.topic_id == ZERO_UUID:
+        return KafkaError(ErrorCode.INVALID_REQUEST, "give a topic's name or its id")
     return None if name is None else refused_as_repeated("topic", name, count)
 
 

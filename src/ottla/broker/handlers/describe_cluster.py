@@ -25,7 +25,9 @@ def handle(parts: Parts, context: RequestContext, request: DescribeClusterReques
     served = ENDPOINT_CONTROLLERS if is_controller else ENDPOINT_BROKERS
     if request.endpoint_type != served:
         text = f"endpoint type {request.endpoint_type} on a listener for type {served} (1: brokers, 2: controllers)"
-        return DescribeClusterResponse(error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=text)
+        is_known = request.endpoint_type in (ENDPOINT_BROKERS, ENDPOINT_CONTROLLERS)
+        code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        return DescribeClusterResponse(error_code=code, error_message=text)
     operations = NOT_ASKED
     if request.include_cluster_authorized_operations:
         may_ask = context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)

@@ -50,7 +50,11 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPa
         topic = image.topics.get(name)
         if topic is None:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(DescribeTopicPartitionsResponseTopic(code, name))
+            allowed = context.allowed(ResourceType.TOPIC, name)
+            is_internal = name in INTERNAL_TOPICS
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(code, name, is_internal=is_internal, topic_authorized_operations=allowed)
+            )
             continue
         indexes = [index for index in sorted(topic.partitions) if index >= first]
         page = [_describe(parts, context, name, index, topic.partitions[index]) for index in indexes[:left]]

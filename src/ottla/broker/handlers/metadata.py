@@ -9,6 +9,7 @@ or none. While a broker fails the answer waits a moment for the new leaders (``l
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Final
 
 from ottla.broker.authorization import NOT_ASKED
 from ottla.broker.handlers.partition_states import LISTENER_NOT_FOUND_SINCE, offline_replicas, shown_leader
@@ -31,6 +32,9 @@ from ottla.metadata.image import TopicImage
 from ottla.types import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, topic_name_problem
 from ottla.wire.schema import ZERO_UUID
 
+UNSEEN: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST})
+"""Of topics of which the client learns nothing; what it may do with others is in the answer, whether they exist or not."""
+
 
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if request.topics is None or request.topics:
@@ -38,7 +42,7 @@ async def handle(parts: Parts, context: RequestContext, request: MetadataRequest
     slices = Slices(parts.world.clock)
     topics = []
     async for topic in _topics(parts, context, request, slices):
-        if request.include_topic_authorized_operations and not topic.error_code:
+        if request.include_topic_authorized_operations and topic.error_code not in UNSEEN:
             topic.topic_authorized_operations = context.allowed(ResourceType.TOPIC, topic.name or "")
         topics.append(topic)
     is_asked = request.include_cluster_authorized_operations
@@ -105,8 +109,8 @@ def _look_up_id(parts: Parts, context: RequestContext, topic_id: bytes) -> Metad
 def _look_up(parts: Parts, context: RequestContext, name: str) -> MetadataResponseTopic:
     topic = parts.image.topics.get(name)
     if topic is None:
-        is_legal = topic_name_problem(name) is None
-        return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal else ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        return MetadataResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS)
     return _describe(parts, context, topic)
 
 

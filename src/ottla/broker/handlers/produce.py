@@ -1,7 +1,7 @@
 """Produce, versions 3-13 (0-2 are listed and refused).
 
 Each batch is checked (``storage/log/batch_rules.py``), gets its offsets in place, and is written with everything else that its
-burst brought; then the answer leaves. v9 flexible; v10 leader hints (KIP-951); v13 topic ids (KIP-516).
+burst brought; then the answer leaves. v7 zstd (KIP-110); v9 flexible; v10 leader hints (KIP-951); v13 topic ids (KIP-516).
 
 acks=0 gets no answer at all; when such a request fails, the connection is closed, so that the client looks again.
 """
@@ -32,11 +32,13 @@ from ottla.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.records.batch import TRANSACTIONAL
+from ottla.records.batch import CODEC_MASK, TRANSACTIONAL
+from ottla.records.compression import Codec
 from ottla.storage.log.batch_rules import HeavyBatch, prepare_away
 from ottla.storage.producers import NotPermitted
 from ottla.types import INTERNAL_TOPICS
 
+ZSTD_SINCE = 7
 TOGETHER_MAX = 500  # batches of one request that are staged before they are written
 ROUNDS_MAX = 10  # of waiting for a worker or a coordinator, which one batch may need in turn
 _ACKS = (0, 1, -1)
@@ -305,6 +307,8 @@ def _stage(
         partition.check_leads()
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert isinstance(records, memoryview), "a request's records are a view of what was received"
+    if staged.context.version < ZSTD_SINCE and len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & CODEC_MASK == Codec.ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
     if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL:
         partition.check_leads()
         transactional_produce.check(staged, records)

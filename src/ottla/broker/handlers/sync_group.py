@@ -1,10 +1,13 @@
-"""SyncGroup, versions 0-5: the leader brings the assignment, the others wait for theirs. v3 static members.
+"""SyncGroup, versions 0-5: the leader brings the assignment, the others wait for theirs. v3 static members; from v5 a member says what
+its group speaks.
 
 While the group is being loaded the answer is REBALANCE_IN_PROGRESS, as that of Kafka's first coordinator: the rebalance is lost with the
 old one, and a client that does not expect COORDINATOR_LOAD_IN_PROGRESS here gives up (aiokafka).
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
@@ -15,8 +18,12 @@ from ottla.groups.commands import SyncGroup
 from ottla.messages.acl_codes import Operation, ResourceType
 from ottla.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+PROTOCOL_SINCE: Final = 5
+
 
 async def handle(parts: Parts, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    if context.version >= PROTOCOL_SINCE and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     slices = Slices(parts.world.clock)
     assignments = tuple([(assigned.member_id, assigned.assignment) async for assigned in slices.over(request.assignments)])
 

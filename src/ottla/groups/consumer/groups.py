@@ -119,6 +119,14 @@ class ConsumerGroups:
             result = ConsumerHeartbeatResult(error.code, error.message or None)
             return Decision(replies=((command.token, result),))
 
+    def refusal(self, command: ConsumerHeartbeat) -> ConsumerHeartbeatResult | None:
+        """Returns the answer to a heartbeat that no group could take; None where one may."""
+        try:
+            self._check(command)
+        except KafkaError as error:
+            return ConsumerHeartbeatResult(error.code, error.message or None)
+        return None
+
     def _check(self, command: ConsumerHeartbeat) -> None:
         """Raises INVALID_REQUEST and its like, as Kafka has them."""
         if not command.group_id:
@@ -362,7 +370,9 @@ class ConsumerGroups:
 
     def _describe(self, command: DescribeConsumerGroup, now_ms: int) -> Decision:
         group = self.table.get(command.group_id)
-        if group is None:
+        if not command.group_id:
+            result = DescribedConsumerGroup(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        elif group is None:
             result = DescribedConsumerGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {command.group_id} not found.")
         else:
             result = described(Context(self._settings, self.image, now_ms), group)
