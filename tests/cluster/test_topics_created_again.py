@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+from tests.broker.transactional import TransactionalProducer
 from tests.cluster.in_simulation import SimNodes, play
 
+from ottla.broker.replicas.departures import NAMES_MAX, Departures
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
+from ottla.errors import ErrorCode
+from ottla.metadata.image import TopicImage
+from ottla.records.builder import BatchBuilder
 from ottla.types import TopicPartition
 
 EARLIER, LATER = (b"a", b"b", b"c"), (b"x", b"y", b"z")
@@ -38,3 +44,42 @@ def test_a_broker_that_was_away_meanwhile_does_not_take_its_log_for_that_of_the_
             assert logs[TopicPartition("t", 0)] == list(enumerate(LATER))
 
     play(body)
+
+
+PARTITION = TopicPartition("t", 0)
+
+
+async def written(cluster: Cluster, sequence: int) -> int:
+    """The code that an idempotent producer is answered to its batch of this number."""
+    builder = BatchBuilder()
+    builder.append(None, b"v", timestamp_ms=1)
+    batch = builder.build(producer_id=7, producer_epoch=0, base_sequence=sequence)
+    return await TransactionalProducer(cluster).produce(PARTITION, batch, transactional_id=None)
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_producer_goes_on_in_the_later_topic(leader: int) -> None:
+    """librdkafka numbers its batches as if it were the earlier one, and is finished for good when it is refused; Kafka takes them."""
+
+    async def body(nodes: SimNodes) -> None:
+        await nodes.create("t", [1, 2])
+
+        async def act(cluster: Cluster) -> None:
+            admin = Admin(cluster)
+            assert [await written(cluster, sequence) for sequence in (1, 0, 1)] == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0, 0]
+            assert await admin.delete_topics(["t"]) == {"t": None}
+            assert await admin.create_topics([NewTopic("t", assignments={0: [leader, 3 - leader]})]) == {"t": None}
+            await nodes.until(lambda: nodes.has(leader, "t") and nodes.partition(leader, "t").log.log_end_offset == 0)
+            assert [await written(cluster, sequence) for sequence in (2, 4, 3)] == [0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]
+
+        await nodes.act(act)
+
+    play(body)
+
+
+def test_the_names_of_deleted_topics_have_a_bound() -> None:
+    departures = Departures(lambda: "", lambda _, __: None)
+    departures.of_topics([TopicImage("again", b""), TopicImage("first", b"")])
+    departures.of_topics([TopicImage("again", b"")])
+    departures.of_topics(TopicImage(f"t{number}", b"") for number in range(NAMES_MAX - 1))
+    assert [departures.had_topic(name) for name in ("first", "again", "t0")] == [False, True, True]

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from tests.foreign_clients.broker_process import BrokerProcess, lasting_port
+from tests.foreign_clients.wire import RawClient, end_offsets
 from tests.foreign_clients.workload import (
     CODECS,
     PARTITION_COUNT,
@@ -17,6 +18,7 @@ from tests.foreign_clients.workload import (
     key_of,
     value_of,
 )
+from tests.waiting import eventually
 
 WAIT_SECONDS_MAX = 30.0
 
@@ -104,3 +106,25 @@ def test_10000_records_survive_restarts_of_broker_and_consumer(broker: BrokerPro
 
     assert_received(sent, first, rest, committed)
     assert_stored_as(codec, broker.data, topic)
+
+
+def test_a_producer_goes_on_when_its_topic_is_created_again(broker: BrokerProcess) -> None:
+    """It numbers its batches as if the topic were the earlier one; were one refused, it would be finished for good."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 0})
+    outcomes: list[KafkaError | int | None] = []
+
+    def written() -> None:
+        producer.produce("again", b"v", partition=0, on_delivery=lambda error, message: outcomes.append(error or message.offset()))
+        assert producer.flush(WAIT_SECONDS_MAX) == 0
+
+    admin.create_topics([NewTopic("again", 1, 1)])["again"].result(WAIT_SECONDS_MAX)
+    written()
+    written()
+    admin.delete_topics(["again"])["again"].result(WAIT_SECONDS_MAX)
+    admin.create_topics([NewTopic("again", 1, 1)])["again"].result(WAIT_SECONDS_MAX)
+    with RawClient(broker.port) as client:
+        eventually(lambda: end_offsets(client, "again", 1), lambda ends: ends == [0])
+    written()
+    written()
+    assert outcomes == [0, 1, 0, 1]

@@ -128,7 +128,8 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self.may_lack_some = False
-        """Producers may have written here that have been forgotten: with their records, or by their age, or by an unclean election."""
+        """Producers may have written here that have been forgotten: with their records, by their age, by an unclean election, or with an
+        earlier topic of this name."""
         self._repeats: dict[int, int] = {}  # end markers that were not written once more, by producer
         self._forgotten_count = 0  # of producers, and of their end markers
         self._states: dict[int, ProducerState] = {}

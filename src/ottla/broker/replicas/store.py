@@ -95,7 +95,7 @@ class PartitionStore(Part):
             for partition in self.by_name.get(name, {}).values():
                 partition.configure(config)
         await self._take_roles(changes, slices)
-        gone = [topic.name for topic in delta.deleted_topics]
+        gone = self.departures.of_topics(delta.deleted_topics)
         for topic in gone:
             await self._delete(topic)
             await slices.next()
@@ -322,6 +322,7 @@ class PartitionStore(Part):
         config = self._configs.for_log(topic.name, image)
         is_clean = directory.was_clean and not self.unopened.was_open(key)
         opened, committed = await self._offsets.open_log(key, directory, config, is_clean=is_clean, is_durable=is_durable)
+        opened.producers.may_lack_some |= self.departures.had_topic(topic.name)
         self.unopened.opened(key)
         opened.health.on_disk_failed, opened.health.room = partial(self.fail_directory, directory), directory.room
         meters = self.meters.setdefault(topic.name, TopicMeters())
