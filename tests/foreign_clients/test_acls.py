@@ -87,7 +87,7 @@ def test_librdkafka_is_refused_what_is_not_its_own_and_does_not_see_it(broker: G
     [future] = alice.create_topics([NewTopic("mine-new", 1)]).values()
     refusal = future.exception(
         WAIT_SECONDS_MAX
-    )  # not raised: its traceback would keep the client, which would knock at the broker's port on
+    )  # raised, it would keep the client, which then knocks at a port that is closed
     assert isinstance(refusal, KafkaException)
     assert refusal.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
