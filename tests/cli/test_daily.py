@@ -23,12 +23,12 @@ from tests.cli.test_yes import commands
 from tests.waiting import eventually
 
 from ottla.cli import local_brokers, record_format, waiting
-from ottla.cli.consume import Silence
 from ottla.cli.group import _ends
 from ottla.cli.main import COMMANDS, SECTIONS, cli
 from ottla.cli.output import way_out, with_way_out
 from ottla.cli.produce import Tally
 from ottla.cli.record_parser import RecordParser
+from ottla.cli.silence import Silence
 from ottla.cli.stall import Stall
 from ottla.cli.unanswered import Unanswered
 from ottla.cli.waiting import Waiting, where_it_waits

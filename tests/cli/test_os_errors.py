@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.output import with_way_out
+from ottla.console.serving import serve
 from ottla.errors import ErrorCode, KafkaError
 
 
@@ -51,6 +53,15 @@ def test_the_port_of_the_admin_pages_is_that_of_their_own_key() -> None:
     pages = with_way_out(OSError(errno.EADDRINUSE, "ottla.admin.listener cannot listen on 127.0.0.1:9644: in use"))
     assert "or `ottla.admin.listener` of the file" in pages
     assert "or `listeners` of the file" in with_way_out(OSError(errno.EADDRINUSE, "cannot listen on 127.0.0.1:9644: in use"))
+
+
+def test_the_port_of_the_console_is_that_of_its_option() -> None:
+    """It named `listeners`, which is a key of brokers."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"the console cannot listen on 127.0.0.1:{port}") as refused:
+            asyncio.run(serve("127.0.0.1:9", {}, port=port))
+    assert "or take another port (`--port`; 0 picks a free one)" in with_way_out(refused.value)
 
 
 def test_a_file_of_another_user_in_a_directory_of_ones_own_is_what_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,10 @@ from tests.cli.cluster_command import ottla
         ),
         ("topic list -X log.dirs=/a", "log.dirs is no property of a client: brokers have it, `ottla config set --brokers log.dirs=VALUE`"),
         ("topic list -X request.timeout=1", "unknown property of a client: request.timeout; did you mean request.timeout.ms?"),
+        ("topic list -X bootsrap.servers=1:2", "unknown property of a client: bootsrap.servers; did you mean bootstrap.servers?"),
+        ("topic list -X foo=bar", "unknown property of a client: foo; the names are those of Kafka's clients, as security.protocol"),
+        ("topic list -X foo", "-X foo: expected KEY=VALUE"),
+        ("topic list -X =bar", "-X =bar: expected KEY=VALUE"),
         ("consume a --group=", "-g: the group's name must not be empty"),
     ],
 )

@@ -101,8 +101,9 @@ def _given() -> dict[str, str]:
             raise click.UsageError(f"ottla's clients have no {key}: {OTHER_SETTINGS[key.replace('.', '_')]}")
         if of_others := _whose(key):
             raise click.UsageError(f"{key} is no property of a client: {of_others}")
-        near = difflib.get_close_matches(key, sorted(known), n=1)
-        raise click.UsageError(f"unknown property of a client: {key[:100]}" + (f"; did you mean {near[0]}?" if near else ""))
+        near = difflib.get_close_matches(key, sorted(known | {BOOTSTRAP}), n=1)
+        hint = f"did you mean {near[0]}?" if near else "the names are those of Kafka's clients, as security.protocol"
+        raise click.UsageError(f"unknown property of a client: {key[:100]}; {hint}")
     return {key.replace(".", "_"): value for key, value in given.items() if key != BOOTSTRAP}
 
 
@@ -185,7 +186,7 @@ def _note_overrides(context: click.Context, parameter: click.Parameter, texts: t
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
-        if not separator:
-            raise click.UsageError("-X: expected KEY=VALUE")
+        if not separator or not key.strip():
+            raise click.UsageError(f"-X {text}: expected KEY=VALUE")
         found[key.strip()] = value
     context.meta.setdefault(_META, {})["overrides"] = found

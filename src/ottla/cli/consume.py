@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,6 +16,8 @@ from ottla.cli.ctrl_c import stopped_by_signals
 from ottla.cli.named_topics import among_shown, check_partitions
 from ottla.cli.names import GROUPS, OFFSETS, TOPICS
 from ottla.cli.output import bootstrap_option, complain, said_warnings, say_connectivity, wrong_call
+from ottla.cli.record_printer import RECORDS_MAX, print_polled
+from ottla.cli.silence import Silence
 from ottla.cli.stall import Stall
 from ottla.cli.unanswered import LOOK_UP_MS, Unanswered, by_leader, leaderless
 from ottla.cli.waiting import Waiting, where_it_waits
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     Reader = Consumer[bytes | None, bytes | None]
     Offsets = dict[TopicPartition, int]
 
-POLL_MS = 200
 Matcher = Callable[["AnyRecord"], bool]
 
 
@@ -205,30 +205,6 @@ def _why_nothing_is_assigned(group_id: str) -> str:
     return f"the coordinator of group {group_id} has given this member no partitions yet; {shows}"
 
 
-class Silence:
-    """The time in which no record came; None for no limit."""
-
-    def __init__(self, seconds_max: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds_max = seconds_max
-        self._clock = clock
-        self._since: float | None = clock()
-
-    def wait(self) -> None:
-        """Does not count yet: a group has yet to assign partitions, which may take seconds."""
-        self._since = None
-
-    def begin(self) -> None:
-        """Counts from now."""
-        self._since = self._clock()
-
-    def is_over(self, *, came: int) -> bool:
-        """Notes how many records came just now; True when none has for too long."""
-        now = self._clock()
-        if came:
-            self._since = now
-        return self._seconds_max is not None and self._since is not None and now - self._since >= self._seconds_max
-
-
 def matcher_of(regex: str | None) -> Matcher:
     """Returns a test whether a record has the expression anywhere; every record passes without one."""
     if regex is None:
@@ -358,16 +334,17 @@ def _print_group(
 ) -> None:
     from ottla.cli.record_format import Marks
 
-    printed = 0
+    printed, unknown = 0, Marks()
+
+    def render(record: AnyRecord) -> bytes | None:
+        return record_format.render(record, unknown) if matches(record) else None
+
     while count is None or printed < count:
-        records = consumer.poll(POLL_MS, max_records=500 if count is None else min(500, count - printed))
-        for record in filter(matches, records):
-            sys.stdout.buffer.write(record_format.render(record, Marks()))
-            printed += 1
-        sys.stdout.buffer.flush()
-        waiting.look(came=len(records))
+        came, more = print_polled(consumer, RECORDS_MAX if count is None else count - printed, render)
+        printed += more
+        waiting.look(came=came)
         stall.look(None if waiting.has_begun else "joining")
-        if silence.is_over(came=len(records)):
+        if silence.is_over(came=came):
             return
 
 
@@ -384,16 +361,17 @@ def _print_assigned(
     from ottla.cli.record_format import Marks
 
     printed, unknown = 0, Marks()
+
+    def render(record: AnyRecord) -> bytes | None:
+        partition = TopicPartition(record.topic, record.partition)
+        is_wanted = (ends is None or record.offset < ends[partition]) and matches(record)
+        return record_format.render(record, marks.get(partition, unknown)) if is_wanted else None
+
     while count is None or printed < count:
         if ends is not None and all(consumer.position(partition) >= end for partition, end in ends.items()):
             return
-        records = consumer.poll(POLL_MS, max_records=500 if count is None else min(500, count - printed))
-        for record in records:
-            key = TopicPartition(record.topic, record.partition)
-            if (ends is None or record.offset < ends[key]) and matches(record):
-                sys.stdout.buffer.write(record_format.render(record, marks.get(key, unknown)))
-                printed += 1
-        sys.stdout.buffer.flush()
-        waiting.look(came=len(records))
-        if silence.is_over(came=len(records)):
+        came, more = print_polled(consumer, RECORDS_MAX if count is None else count - printed, render)
+        printed += more
+        waiting.look(came=came)
+        if silence.is_over(came=came):
             return

@@ -130,15 +130,44 @@ def import_command(names: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Runs the command that the arguments name; ``entry.py`` calls it."""
+    """Runs the command that the arguments name; ``entry.py`` calls it.
+
+    Exit code 1 for a command that has done all, and whose last output could not be written.
+    """
     try:
         _run()
-    finally:
-        try:
-            if sys.stdout is not None:  # as a shell has it that closes the stream
-                sys.stdout.flush()
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is not tried again at exit
+    except BaseException as end:
+        problem = _end_output()
+        if problem is None or isinstance(problem, BrokenPipeError) or not isinstance(end, SystemExit) or end.code:
+            raise
+        click.echo(f"ottla: {_of_output(problem)}", err=True)
+        sys.exit(1)
+
+
+def _end_output() -> OSError | None:
+    """Writes what standard output has buffered. Returns why that is not possible: then what is left is dropped.
+
+    Python would try it once more when it ends, and print a traceback. So it is after a Ctrl-C while the reader reads nothing.
+    """
+    if sys.stdout is None:  # as a shell has it that closes the stream
+        return None
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        _drop_output()
+        return error
+    except KeyboardInterrupt:
+        _drop_output()
+        sys.exit(INTERRUPTED)
+    return None
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _of_output(error: OSError) -> str:
+    return f"standard output could not be written: {error.strerror}"
 
 
 def _no_utf_8(error: BaseException) -> bytes | None:
@@ -180,6 +209,8 @@ def _run() -> None:
             raise
         from ottla.cli.output import with_way_out
 
-        click.echo(f"ottla: {with_way_out(error)}", err=True)
+        problem = _end_output()
+        is_of_output = isinstance(error, OSError) and problem is not None and error.errno == problem.errno
+        click.echo(f"ottla: {_of_output(problem) if problem is not None and is_of_output else with_way_out(error)}", err=True)
         sys.exit(WRONG_CONFIG if isinstance(error, WrongConfig) else 1)
     sys.exit(code if isinstance(code, int) else 0)

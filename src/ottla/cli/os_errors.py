@@ -12,10 +12,11 @@ from typing import Final
 _DENIED: Final = re.compile(r"\[Errno 13\] Permission denied: '([^']+)'")
 _OF_LOG_DIRECTORY: Final = re.compile(r"/(\.lock|meta\.properties(\.tmp)?)$")
 ADMIN_LISTENER: Final = "ottla.admin.listener"
+CONSOLE: Final = "the console"
 _LISTENING: Final = "cannot listen on"
 _IN_USE: Final = (
     "; another process listens there, or an outgoing connection has the port, as ports from 32768 on may be (`ss -tanp`): stop that, or "
-    "take another port (`--port`, or {} of the file; 0 picks a free one)"
+    "take another port ({}; 0 picks a free one)"
 )
 _NOT_HERE: Final = "; `listeners` has addresses of this machine, or 0.0.0.0 for all of them; `advertised.listeners` has what clients reach"
 _READ_ONLY: Final = (
@@ -34,7 +35,9 @@ def way_out_of_system(error: BaseException) -> str:
     if error.errno == errno.EROFS:
         return _READ_ONLY
     if error.errno == errno.EADDRINUSE:
-        return _IN_USE.format("`ottla.admin.listener`" if ADMIN_LISTENER in str(error) else "`listeners`")
+        if CONSOLE in str(error):
+            return _IN_USE.format("`--port`")
+        return _IN_USE.format(f"`--port`, or `{ADMIN_LISTENER if ADMIN_LISTENER in str(error) else 'listeners'}` of the file")
     if _LISTENING in str(error):
         if error.errno == errno.EACCES:
             return _PRIVILEGED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import socket
 from collections.abc import Callable
@@ -39,7 +40,7 @@ async def serve(
     token = token or secrets.token_urlsafe(24)
     own = settings | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
     processes, probe = Processes(directory), Probe(bootstrap, own)
-    with socket.create_server((HOST, port), reuse_port=False) as listening:
+    with _listening(port) as listening:
         async with Admin(bootstrap, **own) as admin:
             watcher = Watcher(admin, processes.states)
             app = ConsoleApp(Pages(bootstrap, own, admin, watcher, probe, can_kill=processes.is_here), processes, token)
@@ -56,6 +57,13 @@ async def serve(
                     task.cancel()
                     with contextlib.suppress(asyncio.CancelledError):
                         await task
+
+
+def _listening(port: int) -> socket.socket:
+    try:
+        return socket.create_server((HOST, port), reuse_port=False)
+    except OSError as error:
+        raise OSError(error.errno, f"the console cannot listen on {HOST}:{port}: {os.strerror(error.errno or 0)}") from None
 
 
 class _Server(uvicorn.Server):
