@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -214,3 +215,12 @@ def test_orders_reach_a_supervisor_in_a_directory_with_a_long_name(tmp_path: Pat
         again.close()
 
     watched(body)
+
+
+def test_a_fifo_that_is_named_as_the_directory_has_no_supervisor(tmp_path: Path) -> None:
+    """`ottla cluster status --data FIFO` waited for its writer without end."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    asked = f"from ottla.runtime.supervision.control import *; ask_supervisor({str(fifo)!r}, Order('status'))"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=30, check=False)
+    assert f"no cluster runs in {fifo}" in done.stderr

@@ -98,7 +98,7 @@ def ask_supervisor(directory: str, order: Order, *, seconds_max: float | None = 
 
 
 def _connect(channel: socket.socket, directory: str) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)  # a FIFO of that name would wait for its writer
     try:
         short = f"/proc/self/fd/{descriptor}"
         if os.path.isdir(short):
