@@ -257,7 +257,7 @@ def check_key(key: str) -> None:
 
 
 def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, ...]) -> dict[str, str]:
-    """Merges all sources. Without a log directory, that of the systemd unit (StateDirectory), else one of the user's."""
+    """Merges all sources. Where no key names a log directory, that of the systemd unit (StateDirectory), else one of the user's."""
     from ottla.cli.nodes.place import default_data_directory
 
     values: dict[str, str] = {}
@@ -270,6 +270,6 @@ def gather(file: str | None, environ: Mapping[str, str], overrides: tuple[str, .
             raise click.UsageError(f"-X {override}: expected KEY=VALUE")
         check_key(key.strip())
         values[key.strip()] = value.strip()
-    if not values.get("log.dirs") and not values.get("log.dir"):
+    if "log.dirs" not in values and "log.dir" not in values:  # an empty one is refused, as by Kafka
         values["log.dirs"] = environ.get("STATE_DIRECTORY", "").split(":")[0] or default_data_directory(environ)
     return values

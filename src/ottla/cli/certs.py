@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla.cli.output import format_option, print_rows, wrong_call
+from ottla.cli.values import Directory
 from ottla.runtime.certificates import AUTHORITY, HOSTS, check_extra, new_authority, new_certificates
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def certs() -> None:
 
 
 @certs.command()
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", type=Directory(path_type=Path))
 @click.option("--name", default="ottla authority", show_default=True, help="Its common name.")
 @click.option("--days", type=click.IntRange(1, DAYS_MAX), default=3650, show_default=True, help="How long it is good.")
 @format_option
@@ -42,7 +43,7 @@ def authority(directory: Path, name: str, days: int, output: str) -> None:
 
 
 @certs.command()
-@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("directory", type=Directory(exists=True, path_type=Path))
 @click.argument("names", nargs=-1, required=True)
 @click.option("--host", "hosts", multiple=True, default=HOSTS, show_default=True, help="A name or an address by which clients reach it.")
 @click.option("--days", type=click.IntRange(1, DAYS_MAX), default=365, show_default=True, help="How long it is good.")

@@ -13,6 +13,7 @@ from ottla.cli.client_settings import client_options, client_settings, note_loca
 from ottla.cli.local_brokers import lone_broker, note_settings_of, running_at
 from ottla.cli.node_orders import asked_option, data_option, place_of, state_of
 from ottla.cli.output import asking_a_cluster, complain, format_option, print_json, wrong_call
+from ottla.cli.values import Number
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ REPEAT_SECONDS: Final = 15.0
 @click.option("--until-healthy", is_flag=True, help="Look again until nothing is wrong, and end with 0.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     metavar="SECONDS",
     help="With --until-healthy: print what is wrong by then, and end with 1.  [default: no limit]",
 )

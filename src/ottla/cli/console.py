@@ -12,6 +12,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option
+from ottla.cli.values import Directory
 
 STOP_SECONDS_MAX: Final = 10
 MISSING: Final = "the console needs starlette, uvicorn and jinja2: pip install 'ottla[console]'"
@@ -21,7 +22,7 @@ MISSING: Final = "the console needs starlette, uvicorn and jinja2: pip install '
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="The port of the page; 0 picks a free one.")
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, exists=True),
+    type=Directory(exists=True),
     help="The directory of a cluster that `ottla cluster start` runs here: its nodes can be killed and started from the page.",
 )
 @bootstrap_option

@@ -20,6 +20,7 @@ from ottla.cli.record_printer import RECORDS_MAX, print_polled
 from ottla.cli.silence import Silence
 from ottla.cli.stall import Stall
 from ottla.cli.unanswered import LOOK_UP_MS, Unanswered, by_leader, leaderless
+from ottla.cli.values import Number
 from ottla.cli.waiting import Waiting, where_it_waits
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TopicPartition
@@ -77,7 +78,7 @@ Matcher = Callable[["AnyRecord"], bool]
 @click.option(
     "--timeout",
     "idle_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     metavar="SECONDS",
     help="Stop when no record has come for so long; also with -g.",
 )
@@ -172,6 +173,8 @@ def pattern_of(topics: Sequence[str], include: str | None) -> str | None:
     expressions = [topic for topic in topics if topic.startswith("^")]
     if bool(topics) == (include is not None) or (expressions and len(topics) > 1):
         raise click.UsageError("name topics, or give one regular expression: '^orders', or --include 'orders-.*'")
+    if include == "":
+        raise click.UsageError("--include: the regular expression must not be empty; '.*' matches every name")
     expression = f"(?:{expressions[0]}).*" if expressions else include
     if expression is not None:
         try:
@@ -230,7 +233,7 @@ def _check_topics(bootstrap: str, topics: Sequence[str], pattern: str | None) ->
             admin.describe_topic(topic)
         are_there = not pattern or bool(_matching(admin, pattern))
     if not are_there:
-        complain(f"no topic{among_shown()} matches the regular expression; the group reads one as soon as it does")
+        complain(f"no topic{among_shown()} matches {topics[0] if topics else pattern}; the group reads one as soon as it does")
     return are_there
 
 
@@ -247,11 +250,11 @@ def _partitions(
     wanted: dict[TopicPartition, PartitionMetadata] = {}
     with Admin(bootstrap, **client_settings()) as admin:
         if pattern:
+            asked = topics[0] if topics else pattern
             topics = _matching(admin, pattern)
             if not topics:
-                raise KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic{among_shown()} matches; `ottla topic list` shows the topics"
-                )
+                text = f"no topic{among_shown()} matches {asked}; `ottla topic list` shows the topics"
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         for topic in topics:
             known = admin.describe_topic(topic).partitions
             check_partitions(topic, only, known)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from ottla.cli.values import Directory
+
 FLIGHT_COUNT = 336_776
 
 
@@ -13,7 +15,7 @@ FLIGHT_COUNT = 336_776
 @click.option("--keep", is_flag=True, help="Resume the last run: topics and checkpoint are kept, and nothing is sent again.")
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Directory(path_type=Path),
     help="The directory of the brokers' data and the checkpoint; emptied unless --keep is given.",
 )
 @click.option("--kill", is_flag=True, help="Kill (SIGKILL) a Python worker, a broker and Spark's JVM in the run; remove the checkpoints.")

@@ -8,6 +8,7 @@ from typing import Final
 import click
 
 from ottla.cli.output import format_option, log_level_option
+from ottla.cli.values import Directory
 
 DEV_PROFILE: Final = {
     "offsets.topic.num.partitions": "4",
@@ -21,7 +22,7 @@ DEV_PROFILE: Final = {
 @click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="The port; 0 picks a free one.")
 @click.option(
     "--data",
-    type=click.Path(file_okay=False),
+    type=Directory(),
     help="Keep the data in this directory; without it a temporary directory is used and removed.",
 )
 @click.option("-X", "--override", "overrides", multiple=True, metavar="KEY=VALUE", help="A configuration key.")

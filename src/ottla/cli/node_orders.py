@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla.cli.values import Directory
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def data_option(function: Any) -> Any:
     return click.option(
         "--data",
-        type=click.Path(file_okay=False),
+        type=Directory(),
         help="The directory of the cluster, with all that its nodes have.  [default: ottla/cluster in the user's data directory]",
     )(function)
 

@@ -22,6 +22,7 @@ from ottla.cli.client_settings import client_settings, spark_options
 from ottla.cli.ctrl_c import ctrl_c_in_pauses, stopped_by_signals
 from ottla.cli.exit_codes import CANNOT_CONTINUE, WRONG_CALL
 from ottla.cli.output import complain, with_way_out
+from ottla.cli.values import Directory
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.types import topic_name_problem
 
@@ -44,7 +45,7 @@ app_option = click.option("--app", help="The application's name.  [default: the 
 
 data_option = click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Directory(path_type=Path),
     help="The directory of the application's checkpoints.  [default: ~/.local/share/ottla/pipelines/APP]",
 )
 

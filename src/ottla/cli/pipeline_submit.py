@@ -18,6 +18,7 @@ from ottla.cli.pipeline_runs import (
     restarts_option,
     run_pipelines,
 )
+from ottla.cli.values import Directory
 
 ARCHIVE = "environment.tar.gz"
 
@@ -47,7 +48,7 @@ ARCHIVE = "environment.tar.gz"
 @checkpoint_option
 @click.option(
     "--data",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Directory(path_type=Path),
     help="The directory of the driver's own files.  [default: ~/.local/share/ottla/pipelines/APP]",
 )
 @bootstrap_option

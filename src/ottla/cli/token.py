@@ -11,6 +11,7 @@ import click
 
 from ottla.cli.client_settings import client_settings
 from ottla.cli.output import bootstrap_option, end_of_plan, format_option, print_rows, yes_option
+from ottla.cli.values import Number
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def token() -> None:
 @token.command()
 @click.option("--owner", help="As User:alice; yourself when it is not given.")
 @click.option("--renewer", "renewers", multiple=True, help="As User:alice: who else may renew and expire it.")
-@click.option("--max-hours", type=click.FloatRange(min=0, min_open=True), help="How long it can be renewed; the cluster's limit else.")
+@click.option("--max-hours", type=Number(min=0, min_open=True), help="How long it can be renewed; the cluster's limit else.")
 @bootstrap_option
 @format_option
 def create(owner: str | None, renewers: tuple[str, ...], max_hours: float | None, bootstrap: str, output: str) -> None:
@@ -63,7 +64,7 @@ def list_tokens(owners: tuple[str, ...], bootstrap: str, output: str) -> None:
 
 @token.command()
 @click.argument("token_id")
-@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="From now; what the cluster gives else.")
+@click.option("--hours", type=Number(min=0, min_open=True), help="From now; what the cluster gives else.")
 @bootstrap_option
 @format_option
 def renew(token_id: str, hours: float | None, bootstrap: str, output: str) -> None:
@@ -77,7 +78,7 @@ def renew(token_id: str, hours: float | None, bootstrap: str, output: str) -> No
 
 @token.command()
 @click.argument("token_id")
-@click.option("--hours", type=click.FloatRange(min=0), help="From now; at once when it is not given.")
+@click.option("--hours", type=Number(min=0), help="From now; at once when it is not given.")
 @yes_option
 @bootstrap_option
 @format_option

@@ -14,6 +14,7 @@ from ottla.cli.listed_only import note_what_is_seen
 from ottla.cli.missing_rights import TRANSACTION
 from ottla.cli.output import bootstrap_option, complain, end_of_plan, format_option, print_rows, time_text, with_way_out, yes_option
 from ottla.cli.unanswered import COORDINATOR_MS, Unanswered, internal_partitions, leaderless, of_each_broker
+from ottla.cli.values import Number
 from ottla.errors import ErrorCode, KafkaError
 from ottla.types import TRANSACTION_STATE_TOPIC, TopicPartition
 
@@ -34,7 +35,7 @@ def txn() -> None:
 @txn.command("list")
 @click.option("--state", "states", multiple=True, help="Only transactions in this state (Ongoing, CompleteCommit, ...); may be repeated.")
 @click.option("--producer-id", "producer_ids", multiple=True, type=int, help="Only those of this producer id; may be repeated.")
-@click.option("--longer-than", "minutes", type=click.FloatRange(0), help="Only those that have been running for so many minutes.")
+@click.option("--longer-than", "minutes", type=Number(0), help="Only those that have been running for so many minutes.")
 @click.option("--pattern", help="Only transactional ids that match this regular expression entirely.")
 @bootstrap_option
 @format_option
@@ -115,9 +116,7 @@ def fence(transactional_ids: tuple[str, ...], yes: bool, bootstrap: str, output:
 @txn.command("find-hanging")
 @click.option("--topic", "topics", multiple=True, help="Only these topics; without it, every topic. May be repeated.")
 @click.option("--partition", "indexes", multiple=True, type=int, help="Only these partitions of the topics; may be repeated.")
-@click.option(
-    "--longer-than", "minutes", type=click.FloatRange(0), default=20.0, show_default=True, help="Without a record for so many minutes."
-)
+@click.option("--longer-than", "minutes", type=Number(0), default=20.0, show_default=True, help="Without a record for so many minutes.")
 @yes_option
 @bootstrap_option
 @format_option
