@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.cli.cluster_command import ottla
 
@@ -39,15 +41,17 @@ def test_a_wrong_word_is_a_wrong_call(words: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("words", ["dev", "demo", "cluster start", "cluster health", "pipeline reset a", "certs authority"])
-def test_an_empty_directory_is_a_wrong_call(words: str) -> None:
+def test_an_empty_directory_is_a_wrong_call(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script's empty variable was the working directory, or for `ottla dev` that of `ottla broker start`."""
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
     result = ottla(*words.split(), *([""] if words.startswith("certs") else ["--data="]))
     assert "the name of the directory is empty" in result.stderr
     assert result.returncode == 2
 
 
-def test_an_empty_log_dirs_is_no_default() -> None:
+def test_an_empty_log_dirs_is_no_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory of `ottla broker start` was used. Kafka refuses it."""
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path))
     result = ottla("broker", "start", "-X", "log.dirs=", "-X", "listeners=PLAINTEXT://127.0.0.1:0")
     assert "INVALID_CONFIG: no log directory: set log.dirs" in result.stderr
     assert result.returncode == 78
