@@ -72,6 +72,12 @@ def test_a_package_that_is_not_installed_cannot_be_sent(tmp_path: Path):
     assert not (tmp_path / "environment.tar.gz").exists()
 
 
+def test_a_package_without_a_name_cannot_be_sent(tmp_path: Path):
+    """`ottla pipeline submit --only ''` was a traceback of Python's."""
+    with pytest.raises(KafkaError, match="the name of a package for executors is empty"):
+        write_archive(tmp_path / "environment.tar.gz", only=[""])
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -152,6 +152,8 @@ def _closure(names: Iterable[str]) -> dict[str, Distribution]:
     found: dict[str, Distribution] = {}
     waiting = list(names)
     for name in waiting:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "the name of a package for executors is empty (--only)")
         try:
             found[_normal(name)] = distribution(name)
         except PackageNotFoundError:
