@@ -28,7 +28,7 @@ def print_polled(consumer: Reader, count_max: int, render: Callable[[AnyRecord],
     """Prints the records of one poll, and returns how many came, and how many of them were printed: one that renders as None is not.
 
     Where that is broken off, the consumer is moved back to what is not printed, or may not be. The poll is within the same block: Python
-    looks for a Ctrl-C where a function of its own begins, and not between its return and the assignment.
+    looks for a Ctrl-C at the start of a function of its own, and not between its return and the assignment.
     """
     if sys.stdout is None:
         raise click.ClickException("standard output is closed, and records are printed there")
