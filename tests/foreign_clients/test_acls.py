@@ -85,9 +85,7 @@ def test_librdkafka_is_refused_what_is_not_its_own_and_does_not_see_it(broker: G
     assert error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     consumer.close()
     [future] = alice.create_topics([NewTopic("mine-new", 1)]).values()
-    refusal = future.exception(
-        WAIT_SECONDS_MAX
-    )  # raised, it would keep the client, which then knocks at a port that is closed
+    refusal = future.exception(WAIT_SECONDS_MAX)  # raised, it would keep the client, which then knocks at a port that is closed
     assert isinstance(refusal, KafkaException)
     assert refusal.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
