@@ -39,19 +39,19 @@ UNSEEN: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNO
 async def handle(parts: Parts, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     if request.topics is None or request.topics:
         await parts.home.failing.settled(parts.gate.router)
-    slices = Slices(parts.world.clock)
+    slices, listener = Slices(parts.world.clock), context.connection.listener
+    brokers = {end[0]: end for end in parts.endpoints_for(listener, with_just_fenced=True)}
     topics = []
     async for topic in _topics(parts, context, request, slices):
         if request.include_topic_authorized_operations and topic.error_code not in UNSEEN:
             topic.topic_authorized_operations = context.allowed(ResourceType.TOPIC, topic.name or "")
         topics.append(topic)
+    # What led a topic when that was described may be fenced by the end: every leader that the answer names is listed, too.
+    brokers |= {end[0]: end for end in parts.endpoints_for(listener, with_just_fenced=True)}
     is_asked = request.include_cluster_authorized_operations
     may_ask = is_asked and context.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER)
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(broker_id, host, port, rack)
-            for broker_id, host, port, rack in parts.endpoints_for(context.connection.listener, with_just_fenced=True)
-        ],
+        brokers=[MetadataResponseBroker(*end) for end in brokers.values()],
         cluster_id=parts.cluster_id,
         controller_id=parts.controller_id,
         topics=topics,
