@@ -310,6 +310,20 @@ def test_an_id_is_answered_without_its_name() -> None:
     with_secured(body)
 
 
+def test_only_who_may_describe_a_topic_learns_that_there_is_none_to_delete() -> None:
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        async def deleted() -> dict[str, int]:
+            alice = Admin(broker.client("alice"))
+            return {name: error.code for name, error in (await alice.delete_topics(["t", "none"])).items() if error is not None}
+
+        assert await deleted() == {"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "none": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        for name in ("t", "none"):
+            await allow(admin, "alice", Operation.DESCRIBE, ResourceType.TOPIC, name)
+        assert await deleted() == {"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    with_secured(body)
+
+
 def test_groups_that_may_not_be_described_are_not_listed() -> None:
     async def body(broker: SimBroker, admin: Cluster) -> None:
         for group in ("g1", "g2"):

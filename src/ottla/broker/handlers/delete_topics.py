@@ -39,7 +39,7 @@ async def handle(parts: Parts, context: RequestContext, request: DeleteTopicsReq
         results.append(result)
         problem = _problem(state, name, counts[name])
         if problem is None and name is not None and not may_delete_all:
-            problem = _refusal(context, state, name, result)
+            problem = _refusal(context, state, name, result, is_there=name in image.topics)
         if problem is not None:
             result.error_code, result.error_message = problem.code, problem.message
         else:
@@ -64,10 +64,12 @@ def _problem(state: DeleteTopicState, name: str | None, count: int) -> KafkaErro
     return None if name is None else refused_as_repeated("topic", name, count)
 
 
-def _refusal(context: RequestContext, state: DeleteTopicState, name: str, result: DeletableTopicResult) -> KafkaError | None:
+def _refusal(
+    context: RequestContext, state: DeleteTopicState, name: str, result: DeletableTopicResult, *, is_there: bool
+) -> KafkaError | None:
     """Refuses the deletion. Only a client that may describe the topic learns whether it exists, and the name of an id."""
     is_described = context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
-    if is_described and context.may(Operation.DELETE, ResourceType.TOPIC, name):
+    if is_described and (context.may(Operation.DELETE, ResourceType.TOPIC, name) or not is_there):
         return None
     if is_described and state.name is None:
         result.name = name
