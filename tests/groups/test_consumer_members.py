@@ -11,6 +11,7 @@ from tests.groups.coordinator_runner import DELAY_MS
 from ottla.errors import ErrorCode
 from ottla.groups.commands import CommitInTransaction, DeleteGroup, DeleteOffsets, ExpireOffsets, FetchOffsets, ListGroups, OffsetToCommit
 from ottla.groups.consumer.commands import DescribeConsumerGroup, ExpireConsumer, ResolveRegexes
+from ottla.groups.consumer.group import FIRST_EPOCH
 from ottla.groups.consumer.member import MemberState
 from ottla.metadata.image import RESOURCE_GROUP
 
@@ -481,3 +482,13 @@ def test_a_question_about_a_group_that_is_not_here_writes_nothing() -> None:
     runner = ConsumerRunner()
     asked = runner.machine.decide(DescribeConsumerGroup(runner.token(), "another"), runner.now_ms)
     assert (asked.records, asked.confirmation) == ((), None)
+
+
+def test_a_member_that_subscribes_to_nothing_makes_no_epoch() -> None:
+    """As in Kafka: no member gets other partitions for it. Its group is kept over a restart all the same."""
+    runner = ConsumerRunner()
+    assert runner.beat("a", 0, topics=(), owned={}, rebalance_timeout_ms=1000).member_epoch == FIRST_EPOCH
+    runner.restart()
+    assert runner.beat("a", FIRST_EPOCH).error_code == 0
+    assert runner.enter("b").member_epoch == FIRST_EPOCH + 1, "that is a subscription"
+    assert runner.beat("c", 0, topics=(), owned={}, rebalance_timeout_ms=1000).member_epoch == FIRST_EPOCH + 1

@@ -63,7 +63,7 @@ def advance(
         records.append(updated.metadata_record(group.group_id))
     if replaced is not None:
         records.append(group.target_record(updated.member_id, previous[updated.member_id]))
-    is_changed = (before is None and replaced is None) or not updated.wants_as(known)
+    is_changed = not updated.wants_as(known)
     members = with_member(group, updated, replaced)
     records += group.tombstones_of_unused_regexes(members)
     epoch = group.epoch
