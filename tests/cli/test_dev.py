@@ -86,3 +86,12 @@ def test_secure_dev_refuses_the_data_of_an_open_broker_and_leaves_it_unchanged(t
     assert done.returncode == 2
     assert "was made without --secure" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_dev_names_its_own_option_where_the_directory_is_no_log_directory(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("mine")
+    command = [sys.executable, "-m", "ottla", "dev", "--port", "0", "--data", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    assert done.returncode == 1
+    assert f"{tmp_path} is not empty and has no meta.properties" in done.stderr
+    assert "name an empty one (log.dirs of a node, --data of a command)" in done.stderr

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from ottla.cli.client_settings import client_settings
-from ottla.cli.output import bootstrap_option
+from ottla.cli.output import bootstrap_option, say_connectivity
 from ottla.cli.values import Directory
 
 STOP_SECONDS_MAX: Final = 10
@@ -46,7 +46,14 @@ def serve_console(bootstrap: str, settings: dict[str, Any], *, port: int, direct
     except ModuleNotFoundError:
         raise click.ClickException(MISSING) from None
     asyncio.run(
-        serve(bootstrap, settings, port=port, directory=directory, on_served=lambda address: click.echo(f"ottla console: {address}"))
+        serve(
+            bootstrap,
+            settings,
+            port=port,
+            directory=directory,
+            on_served=lambda address: click.echo(f"ottla console: {address}"),
+            on_connectivity=say_connectivity,
+        )
     )
 
 

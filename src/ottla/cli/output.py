@@ -235,6 +235,8 @@ def way_out(error: BaseException) -> str:
             return f"; {more}; `ottla cluster health` with the addresses of all brokers says what to start"
         if "`" in error.message or "did you mean" in error.message:
             return ""
+        if error.message.startswith("ZooKeeper at ") and error.code == ErrorCode.REQUEST_TIMED_OUT:  # no broker could say more
+            return "; see that ZooKeeper runs there, and that this machine reaches it (zookeeper.connect, --zookeeper of a command)"
         if is_silent(error):
             return _SILENT
         if is_out_of_reach(error) and "[Errno -" in error.message and "Connect call failed" not in error.message:  # of getaddrinfo

@@ -13,6 +13,7 @@ from typing import Any, Final
 import uvicorn
 
 from ottla.aio import Admin
+from ottla.client.watch import OnConnectivity
 from ottla.console.app import ConsoleApp
 from ottla.console.pages import Pages
 from ottla.console.probe import Probe
@@ -32,16 +33,21 @@ async def serve(
     directory: str | None = None,
     token: str | None = None,
     on_served: Callable[[str], None] = lambda address: None,
+    on_connectivity: OnConnectivity = lambda problem: None,
 ) -> None:
     """Serves the pages on loopback until SIGINT or SIGTERM. ``on_served`` gets their address, token included.
+
+    ``on_connectivity`` is called once for an outage, with why no broker can be reached, however many clients the pages have, and with None
+    after it.
 
     With ``directory``, that of a cluster on this machine, its nodes can be killed and started. OSError when the port is taken.
     """
     token = token or secrets.token_urlsafe(24)
-    own = settings | {"request_timeout_ms": REQUEST_TIMEOUT_MS}
+    watched = settings | {"request_timeout_ms": REQUEST_TIMEOUT_MS, "on_connectivity": on_connectivity}
+    own = watched | {"on_connectivity": lambda problem: None}  # one client says it
     processes, probe = Processes(directory), Probe(bootstrap, own)
     with _listening(port) as listening:
-        async with Admin(bootstrap, **own) as admin:
+        async with Admin(bootstrap, **watched) as admin:
             watcher = Watcher(admin, processes.states)
             app = ConsoleApp(Pages(bootstrap, own, admin, watcher, probe, can_kill=processes.is_here), processes, token)
             config = uvicorn.Config(

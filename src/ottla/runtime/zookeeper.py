@@ -18,6 +18,7 @@ from ottla import coordination as port
 from ottla.coordination import OPEN_ACCESS, Access, Operation, Stat, Watch
 from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import get_logger
+from ottla.runtime.zookeeper_hosts import hosts_of, unknown_names
 from ottla.runtime.zookeeper_tls import tls_context, tls_handler
 
 log = get_logger(__name__)
@@ -42,6 +43,7 @@ class ZooKeeper:
         except ImportError:
             raise KafkaError(ErrorCode.INVALID_CONFIG, "ZooKeeper needs the package kazoo: pip install 'ottla[zookeeper]'") from None
         logging.getLogger("kazoo").setLevel(logging.ERROR)  # the owner of the session reports a lost connection
+        hosts_of(servers)  # a name that can be none would end kazoo's thread
         client = KazooClient(
             hosts=servers,
             timeout=session_timeout_ms / 1000,
@@ -51,12 +53,19 @@ class ZooKeeper:
             handler=None if tls is None else self._tls_handler(tls),
         )
         session = KazooSession(client)
+        looking = asyncio.ensure_future(self._look_at_names(servers))
         try:
             await session.opened()
         except BaseException:
             await session.close()
             raise
+        finally:
+            looking.cancel()
         return session
+
+    async def _look_at_names(self, servers: str) -> None:
+        if (unknown := await unknown_names(servers)) is not None:
+            self._note(unknown)  # and kazoo asks again: a machine that starts may know the names later
 
     def _tls_handler(self, tls: port.Tls) -> Any:
         """Reads the files for each session: they may have been replaced. While they cannot be used, the former ones are."""

@@ -45,8 +45,23 @@ async def _cluster_id(cluster: ClusterFile, servers: str) -> str:
     from ottla.broker.homes.zookeeper.metadata import find_cluster
     from ottla.runtime.world import real_world
 
+    await _check_names(servers)
     world = real_world(io_threads=1)
     config = BrokerConfig(cluster.properties | {"zookeeper.connect": servers})
     found = await find_cluster(world, config, cluster.cluster_id)
     await found.session.close()
     return found.cluster_id
+
+
+async def _check_names(servers: str) -> None:
+    """Raises PlaceError at once where no name of ZooKeeper's is known. A broker, which may start with its machine, would wait for it."""
+    try:
+        from ottla.runtime.zookeeper_hosts import unknown_names
+
+        unknown = await unknown_names(servers)
+    except ImportError:  # kazoo is missing, which the session says
+        return
+    except ValueError as error:
+        raise PlaceError(f"--zookeeper {servers}: {error}") from None
+    if unknown is not None:
+        raise PlaceError(f"--zookeeper {servers}: {unknown}; see that it is spelt right, and that `getent hosts NAME` finds it")

@@ -43,6 +43,7 @@ _FUTURE: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.[0-9a-zA-Z_-]+-future")
 _DELETED: Final = re.compile(r".+\.[0-9a-zA-Z_-]+-delete")
 _NAME_LENGTH_MAX: Final = 255
 _HARMLESS: Final = frozenset({"lost+found", LOCK_NAME})  # found in directories that are otherwise empty
+NAMED_IN: Final = "log.dirs of a node, --data of a command"
 _LEFT_BEHIND: Final = frozenset({RESERVE_NAME, RUNNING_NAME, CLEAN_SHUTDOWN_NAME})  # what `rm -rf DIR/*` leaves
 
 
@@ -63,7 +64,7 @@ class DirectoryIdentity(Struct, frozen=True):
         """Parses the file. StorageError when it is not one of ours."""
         pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
         if _MARK not in pairs:
-            raise StorageError(f"{path} belongs to another system (it has no {_MARK}); name an empty directory in log.dirs")
+            raise StorageError(f"{path} belongs to another system (it has no {_MARK}); name an empty directory ({NAMED_IN})")
         if pairs[_MARK] != str(FORMAT_VERSION):
             raise StorageError(f"{path} has {_MARK}={pairs[_MARK]}; this version reads {FORMAT_VERSION}")
         try:
@@ -307,7 +308,7 @@ async def read_identity(disk: Disk, path: str) -> DirectoryIdentity | None:
         way_out = "restore them; or, if they shall be lost, remove these, too, and format the directory again"
         raise StorageError(f"{path} has no {META_NAME}, only {hidden}, which a broker left: its other files were removed; {way_out}")
     if others:
-        way_out = f"name an empty one in log.dirs, or mount the disk of {path} if it is not mounted"
+        way_out = f"name an empty one ({NAMED_IN}), or mount the disk of {path} if it is not mounted"
         raise StorageError(f"{path} is not empty and has no {META_NAME}: it is not a log directory; {way_out}")
     return None
 
