@@ -278,6 +278,21 @@ def test_a_handshake_is_done_or_says_why_not(tmp_path: Path, server: dict[str, A
     run(body)
 
 
+def test_a_name_that_ends_in_a_dot_is_the_name_of_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a name is written that no search list shall complete; Java's clients take it so."""
+    look_up = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **named: look_up("localhost", *rest, **named))
+
+    async def body() -> None:
+        pair = Pair(is_echo=True)
+        _, port = await pair.listen(TlsServer(SERVER))
+        await (await pair.connect(("localhost.", port), TlsClient(AUTHORITY.pem), begin=b"x")).has(1)
+        with pytest.raises(TlsError, match="certificate is refused"):
+            await pair.connect(("other.", port), TlsClient(AUTHORITY.pem))
+
+    run(body)
+
+
 def test_a_client_without_the_certificate_that_is_required_gets_nothing() -> None:
     """In TLS 1.3 it learns of it after its own handshake is done."""
 

@@ -178,7 +178,8 @@ class RealNetwork:
             else:
                 done.set_result(None)
 
-        return TlsConnection(self, _set_up(sock), self._client_context(tls), host, on_handshake)
+        name = host.removesuffix(".")  # the dot says that the name is whole; no certificate has it, nor may a ClientHello (RFC 6066)
+        return TlsConnection(self, _set_up(sock), self._client_context(tls), name, on_handshake)
 
     async def listen(
         self,

@@ -16,6 +16,8 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from ottla.broker.part import Part
 from ottla.broker.peers.introduction import Introductions
 from ottla.broker.requests.gatekeeper import Gatekeeper
@@ -28,7 +30,8 @@ from ottla.metadata.delta import ImageDelta
 from ottla.ports import World
 from ottla.security.certificate_changes import DN_CHANGES, SAN_CHANGES, check_change, check_validity
 from ottla.security.tls_settings import client_of
-from ottla.tls import TlsClient, TlsServer
+from ottla.security.validity import fault_of
+from ottla.tls import TlsClient, TlsKeys, TlsServer
 
 log = get_logger(__name__)
 
@@ -74,15 +77,21 @@ class TlsStores(Part):
         self._check_change(listener, old, new)
         if between is None or between.tls is None or client is None:
             return
+        # An old certificate that is not valid is taken by nobody, beside whatever new one; what is trusted still counts.
+        own_before = replace(between.tls, keys=client.keys) if self._is_not_valid(between.tls.keys) else between.tls
+        before = replace(old, keys=new.keys) if self._is_not_valid(old.keys) else old
         for whose, server, own in (
             ("this node's", new, client),
-            ("nodes' that have the old stores", new, between.tls),
-            ("this node's, where the old stores are,", old, client),
+            ("nodes' that have the old stores", new, own_before),
+            ("this node's, where the old stores are,", before, client),
         ):
             try:
                 self._world.network.check_handshake(server, own)
             except ValueError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{whose} connections to it would fail: {error}") from None
+
+    def _is_not_valid(self, keys: TlsKeys | None) -> bool:
+        return keys is not None and fault_of(keys.chain, self._world.clock.now_ms()) is not None
 
     def _protocol(self, listener: str) -> Protocol:
         return used_protocols(self._config, [listener])[listener]
