@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
@@ -28,6 +29,7 @@ class Authority:
         self._directory = directory
         self._ca = trustme.CA(organization_name=name)
         self.pem = self._ca.cert_pem.bytes().decode()
+        self.key: Any = load_pem_private_key(self._ca.private_key_pem.bytes(), None)
         self.trust = directory / f"{name}.pem"
         self.trust.write_text(self.pem)
 

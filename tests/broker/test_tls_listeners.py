@@ -10,8 +10,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
+from cryptography.x509 import CertificateBuilder, Name, load_pem_x509_certificate
 from tests.broker.certificates import Authority, Certificate
 from tests.broker.sasl import JAAS
 from tests.broker.test_node import properties
@@ -101,6 +110,23 @@ def test_a_client_without_its_certificate_is_refused(secured: Secured) -> None:
     eventually(lambda: secured.broker.gate.threshold.tally_of("MUTUAL").failed, lambda count: count > failed)  # the alert may come first
     eventually(lambda: secured.principals("MUTUAL"), lambda left: not left)  # the connection is closed after that
     assert secured.broker.gate.threshold.tally_of("MUTUAL").succeeded == succeeded
+
+
+def test_a_client_whose_certificate_has_no_subject_is_refused_with_that_reason(
+    secured: Secured, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As certificates are that have alternative names alone; rules and their length were said to be at fault."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    builder = CertificateBuilder().subject_name(Name([])).issuer_name(load_pem_x509_certificate(secured.authority.pem.encode()).subject)
+    builder = builder.public_key(key.public_key()).serial_number(7).not_valid_before(now - timedelta(hours=1))
+    made = builder.not_valid_after(now + timedelta(hours=1)).sign(secured.authority.key, SHA256())
+    store = tmp_path / "nameless.pem"
+    store.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + made.public_bytes(Encoding.PEM))
+    settings = secured.settings("MUTUAL") | {"ssl_keystore_location": str(store)}
+    secured.broker.gate.threshold._reported_ms.clear()  # of an address, one is logged a minute
+    with Admin(secured.address("MUTUAL"), **settings) as admin, pytest.raises(KafkaError):
+        admin.list_topics()
+    eventually(lambda: capfd.readouterr().out, lambda said: "tls_handshake_failed" in said and "its certificate has no subject" in said)
 
 
 def test_another_authority_is_not_trusted_and_not_tried_again(secured: Secured, tmp_path: Path) -> None:

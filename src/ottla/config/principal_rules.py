@@ -21,6 +21,7 @@ MATCHED_LENGTH_MAX: Final = 400
 REST_LENGTH_MAX: Final = 100
 """Of what follows the first part that a pattern finds: each of its characters is a place to look for the next one."""
 NO_NAME: Final = f"no rule of {RULES} is for the subject of its certificate, or it has more than {MATCHED_LENGTH_MAX} characters"
+NO_SUBJECT: Final = "its certificate has no subject, which would be its name: issue one with a subject, as CN=NAME"
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _OTHER_IN_JAVA: Final = re.compile(r"&&|\\[ZzGQERhHvVXpPbk]|\(\?<[a-zA-Z]|\[\[|\(\?[a-z]*[dux]")
 _DOT_IS_ALL: Final = re.compile(r"\(\?[a-z]*s")
@@ -64,6 +65,11 @@ class PrincipalRules:
                 name = _replaced(pattern, replacement, subject)
                 return name if name is None else name.lower() if case == "L" else name.upper() if case == "U" else name
         return None
+
+
+def why_unnamed(subject: str | None) -> str:
+    """Returns why a client with this subject has no name."""
+    return NO_NAME if subject else NO_SUBJECT
 
 
 def _replaced(pattern: re.Pattern[str], replacement: str, subject: str) -> str | None:

@@ -24,7 +24,7 @@ from ottla.broker.requests.key_sets import KeySet
 from ottla.broker.requests.listener_security import Protocol, SaslOffer, get_of
 from ottla.broker.requests.router import Router
 from ottla.config import BrokerConfig
-from ottla.config.principal_rules import NO_NAME, RULES, PrincipalRules
+from ottla.config.principal_rules import RULES, PrincipalRules, why_unnamed
 from ottla.errors import ErrorCode
 from ottla.loggers import get_logger
 from ottla.messages.acl_codes import Operation, ResourceType
@@ -225,7 +225,7 @@ class Threshold:
         elif (rules := self._rules.get(connection.listener)) is not None:
             name = ANONYMOUS.name if peer.subject is None else rules.name_of(peer.subject)
             if not name:
-                self._note_failed_handshake(connection, NO_NAME)
+                self._note_failed_handshake(connection, why_unnamed(peer.subject))
                 connection.transport.abort()
                 return
             self.tallies[connection.listener].succeeded += 1
