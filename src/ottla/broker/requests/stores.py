@@ -77,7 +77,7 @@ class TlsStores(Part):
         self._check_change(listener, old, new)
         if between is None or between.tls is None or client is None:
             return
-        # An old certificate that is not valid is taken by nobody, beside whatever new one; what is trusted still counts.
+        # No node takes an old certificate that is not valid, beside whatever new one; what is trusted still counts.
         own_before = replace(between.tls, keys=client.keys) if self._is_not_valid(between.tls.keys) else between.tls
         before = replace(old, keys=new.keys) if self._is_not_valid(old.keys) else old
         for whose, server, own in (
