@@ -19,6 +19,7 @@ class SchemaRegistry:
         self.failures_left = 0  # requests that are answered with 503
         self.halves_left = 0  # requests that get half of an answer
         self.is_behind_proxy = False  # whose 404 each request gets
+        self.moved_to: str | None = None  # the address of the server that each question is sent on to, below /moved
         self.deleted: set[str] = set()  # subjects that are there for those who ask for deleted ones, too
         self._user = user
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -99,11 +100,15 @@ class SchemaRegistry:
             def _answer(self, body: Any) -> None:
                 given = self.headers.get("Authorization")
                 user = None if given is None else base64.b64decode(given.removeprefix("Basic ")).decode()
-                status, said = registry.answer(self.path, body, user)
+                status, said = registry.answer(self.path.removeprefix("/moved"), body, user)
                 content = json.dumps(said).encode()
                 if registry.is_behind_proxy:
                     status, content = 404, b"<h1>404 Not Found</h1>"
+                if registry.moved_to is not None and not self.path.startswith("/moved"):
+                    status, content = 307, b""
                 self.send_response(status)
+                if status == 307:
+                    self.send_header("Location", f"{registry.moved_to}/moved{self.path}")
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 if registry.halves_left > 0:

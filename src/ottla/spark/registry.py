@@ -1,9 +1,10 @@
 """A schema registry, by Confluent's HTTP interface: schemas by their ids, the newest of a subject, a new one for a subject.
 
 An id means one schema for ever, so what was read is kept in the process; that there is none is kept for a second, for records of one
-producer come together. An answer that does not come, or a server's error, is asked for again for half a minute; then it is an error of the
-query, which may be started again, and never one of a record. So is a 404 that is not the registry's own, as of a proxy before it. Name
-and password may be in the address.
+producer come together, and longer where answers are slow. An answer that does not come, or a server's error, is asked for again for half a
+minute; then it is an error of the query, which may be started again, and never one of a record. So is a 404 that is not the registry's own,
+as of a proxy before it, and an answer without what was asked for, as the page of a registry that is being upgraded. Name and password may
+be in the address; they are not sent where a redirect leads to another server.
 
 The text of a Protobuf schema is its name among imports (none of the last one's), a line's end, and its FileDescriptorProto in base64, which
 registries have under ``format=serialized``.
@@ -19,7 +20,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +37,9 @@ NOT_FOUND: Final = 404
 AWAY: Final = 0
 """In place of the status of an answer that did not come."""
 ABSENT_S: Final = 1.0
+ABSENT_ROUNDS: Final = 10
+"""That there is no schema is kept for as long as so many questions for all such ids take, too: records whose ids take turns would each wait
+for a slow registry otherwise."""
 ABSENT_MAX: Final = 1_000
 _BUSY: Final = (408, 429)
 _DELETED: Final = "deleted=true"
@@ -44,6 +48,8 @@ _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 _KNOWN: Final[dict[tuple[str, str, int], tuple[str, ...]]] = {}
 AVRO: Final = "AVRO"
 PROTOBUF: Final = "PROTOBUF"
+_ID: Final[dict[str, type]] = {"id": int}
+_SCHEMA: Final[dict[str, type]] = {"schema": str}
 _READERS: Final = {AVRO: "avro", PROTOBUF: "protobuf"}
 
 
@@ -88,7 +94,8 @@ class Registry:
         self._form = "?format=serialized" if kind == PROTOBUF else ""
         self._now_s = now_s
         self._pause = pause
-        self._absent: dict[int, float] = {}  # ids without a schema, each with the time of the answer
+        self._opener = urllib.request.build_opener(_Redirects)
+        self._absent: dict[int, tuple[float, float]] = {}  # ids without a schema: until when that counts, and how long the answer took
 
     def texts(self, schema_id: int) -> tuple[str, ...]:
         """Returns the schema of this id, after the schemas that it refers to. RegistryError, of status 404 where there is none."""
@@ -99,35 +106,40 @@ class Registry:
         return known
 
     def _schema(self, schema_id: int) -> Any:
-        """Returns the registry's answer. RegistryError, of status 404, without another question for a second after such an answer."""
-        absent_s = self._absent.get(schema_id)
-        if absent_s is not None and self._now_s() < absent_s + ABSENT_S:
+        """Returns the registry's answer. RegistryError, of status 404, without another question for some time after such an answer."""
+        asked_s = self._now_s()
+        known = self._absent.get(schema_id)
+        if known is not None and asked_s < known[0]:
             raise RegistryError(f"schema registry {self._url} has no schema {schema_id}", NOT_FOUND)
         try:
-            return self._ask(f"/schemas/ids/{schema_id}{self._form}")
+            return self._ask(f"/schemas/ids/{schema_id}{self._form}", _SCHEMA)
         except RegistryError as error:
             if error.status == NOT_FOUND:
                 if len(self._absent) >= ABSENT_MAX:
                     self._absent.clear()
-                self._absent[schema_id] = self._now_s()
+                now_s = self._now_s()
+                self._absent[schema_id] = now_s, now_s - asked_s
+                kept_s = max(ABSENT_S, ABSENT_ROUNDS * sum(took_s for _, took_s in self._absent.values()))
+                self._absent[schema_id] = now_s + kept_s, now_s - asked_s
             raise
 
     def newest(self, subject: str) -> Subject:
         """Returns the newest schema. RegistryError of status 404 where the subject has none."""
         try:
-            answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest{self._form}")
+            answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest{self._form}", _ID | _SCHEMA)
         except RegistryError as error:
             if error.status != NOT_FOUND:
                 raise
             way_out = "register one, or name the subject of the values with subject="
             raise RegistryError(f"schema registry {self._url} has no schema of subject {subject!r}: {way_out}", NOT_FOUND) from None
-        return Subject(int(answer["id"]), self._with_references(answer))
+        return Subject(answer["id"], self._with_references(answer))
 
     def register(self, subject: str, schema: str) -> int:
         """Registers the schema as a version of the subject, and returns its id. RegistryError where the others are not compatible."""
         body = {"schema": schema} | ({} if self._kind == AVRO else {"schemaType": self._kind})
-        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body)
-        return int(answer["id"])
+        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", _ID, body)
+        number: int = answer["id"]
+        return number
 
     def _with_references(self, answer: Any) -> tuple[str, ...]:
         found: dict[tuple[str, int], str] = {}
@@ -150,28 +162,29 @@ class Registry:
             if len(found) >= REFERENCES_MAX:
                 raise RegistryError(f"a schema of {self._url} refers to more than {REFERENCES_MAX} others")
             more = f"{self._form}&{_DELETED}" if self._form else f"?{_DELETED}"
-            inner = self._ask(f"/subjects/{urllib.parse.quote(key[0], safe='')}/versions/{key[1]}{more}")
+            inner = self._ask(f"/subjects/{urllib.parse.quote(key[0], safe='')}/versions/{key[1]}{more}", _SCHEMA)
             self._add_references(inner, found)
             found.setdefault(key, self._text(str(reference.get("name")), inner))
 
-    def _ask(self, path: str, body: Any = None) -> Any:
+    def _ask(self, path: str, wanted: Mapping[str, type], body: Any = None) -> Any:
+        """Returns the answer, which has these fields."""
         deadline_s = self._now_s() + TRIES_S
         while True:
             try:
                 with breakable():
-                    return self._ask_once(path, body)
+                    return self._ask_once(path, wanted, body)
             except RegistryError as error:
                 if error.code != ErrorCode.NETWORK_EXCEPTION or self._now_s() >= deadline_s:
                     raise
             with breakable():
                 self._pause(PAUSE_S)
 
-    def _ask_once(self, path: str, body: Any) -> Any:
+    def _ask_once(self, path: str, wanted: Mapping[str, type], body: Any) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._url + path, data=data, headers=self._headers)
         said = ""
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            with self._opener.open(request, timeout=TIMEOUT_S) as response:
                 content = response.read(RESPONSE_BYTES_MAX + 1)
                 if response.length and len(content) <= RESPONSE_BYTES_MAX:
                     raise http.client.IncompleteRead(content, response.length)
@@ -191,10 +204,32 @@ class Registry:
         try:
             found = json.loads(content)
         except (ValueError, RecursionError):
-            raise RegistryError(f"schema registry {self._url}{path}: the answer is no JSON; is it a schema registry?", 400) from None
-        if not isinstance(found, dict) or not found.keys() & {"schema", "id"}:
-            raise RegistryError(f"schema registry {self._url}{path}: the answer has no schema; is it a schema registry?", 400)
+            raise RegistryError(f"schema registry {self._url}{path}: the answer is no JSON; is it a schema registry?", AWAY) from None
+        if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in wanted.items()):
+            names = " and ".join(wanted)
+            raise RegistryError(f"schema registry {self._url}{path}: the answer has no {names}; is it a schema registry?", AWAY)
+        if not _has_references(found):
+            raise RegistryError(f"schema registry {self._url}{path}: the answer has references of another form", AWAY)
         return found
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Redirects of questions, whose name and password are for the server that the user has named."""
+
+    def redirect_request(self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Returns the question as it is asked there; of another server it is one without Authorization."""
+        made = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if made is not None and urllib.parse.urlsplit(newurl)[:2] != urllib.parse.urlsplit(req.full_url)[:2]:
+            made.remove_header("Authorization")
+        return made
+
+
+def _has_references(answer: Mapping[str, Any]) -> bool:
+    """Returns whether the answer's references, if it has any, name subjects and versions, and its kind is a name."""
+    references = answer.get("references") or []
+    if not isinstance(references, list) or not isinstance(answer.get("schemaType", AVRO), str):
+        return False
+    return all(isinstance(found, dict) and "subject" in found and isinstance(found.get("version"), int) for found in references)
 
 
 def _is_of_registry(error: str) -> bool:
