@@ -497,6 +497,23 @@ def test_a_bad_record_without_a_time_goes_to_its_topic_with_that_of_writing(spar
     assert [record.timestamp_ms > now_ms - 600_000 or record.timestamp_ms for record in found] == [True, True, 7]
 
 
+def test_a_dead_letter_takes_no_time_that_its_topic_or_spark_refuses(spark, topics: Topics, tmp_path: Path):
+    """Topics that take any time have them. Each start of the query failed: it could not read the record, or not write its letter."""
+    orders = topics.create(1, None, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
+    letters, rows = topics.create(), topics.create()
+    now_ms = time.time_ns() // 1_000_000
+    for time_ms in (2**62, now_ms + 7_200_000, now_ms + 600_000):
+        builder = BatchBuilder()
+        builder.append(None, b"?", timestamp_ms=time_ms)
+        produce_batch(topics, orders, builder)
+    frame = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap)
+    run(to_topic(frame, rows, bootstrap=topics.bootstrap, app="strange-times"), tmp_path)
+    far, ahead, near = (record.timestamp_ms for record in written(topics, letters))
+    assert near == now_ms + 600_000
+    assert now_ms <= far < now_ms + 600_000
+    assert now_ms <= ahead < now_ms + 600_000
+
+
 def produce_batch(topics: Topics, topic: str, builder: BatchBuilder) -> None:
     """The batch as it is: clients refuse times before 1970."""
     link = link_for({"kafka.bootstrap.servers": topics.bootstrap})

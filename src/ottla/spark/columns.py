@@ -42,6 +42,8 @@ ROWS_FIRST: Final = 2_000
 """Of the first record batch, which Spark works at while the next one is made; each has twice as many as the one before."""
 BYTES_MAX: Final = 1 << 20
 TIME_MS_MAX: Final = (2**63 - 1) // 1000
+NO_TIME: Final = -(2**63)
+"""In place of a time that Spark cannot have; no record's milliseconds make it."""
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -60,8 +62,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 class Columns:
     """Rows gathered for the columns of one Arrow schema."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, *, fails_on_times: bool = True) -> None:
         self._schema = schema
+        self._fails_on_times = fails_on_times  # that Spark cannot have; they are null otherwise
         names = set(schema.names)
         self._wants_keys, self._wants_values = "key" in names, "value" in names
         self._wants_offsets, self._wants_timestamps = "offset" in names, "timestamp" in names
@@ -115,12 +118,24 @@ class Columns:
             if self._wants_offsets:
                 self._offsets.append(np.array(offsets, np.int64))
             if self._wants_timestamps:
-                self._timestamps.append(_in_microseconds(np.array(times, np.int64), offsets, f"{topic}-{partition}"))
+                self._timestamps.append(self._in_microseconds(np.array(times, np.int64), offsets, f"{topic}-{partition}"))
         except OverflowError:
             raise DecodeError(f"the batch of offset {header.base_offset} has an offset or a time of more than 64 bits") from None
         self._runs.append((topic, partition, 1 if header.is_log_append_time else 0, len(offsets)))
         self.row_count += len(offsets)
         self.size_bytes += len(payload)
+
+    def _in_microseconds(self, times_ms: npt.NDArray[Any], offsets: list[int], partition: str) -> npt.NDArray[Any]:
+        """Returns the times as Spark has them. For one that it cannot have, ``NO_TIME``, or a DecodeError with its row and column."""
+        import numpy as np
+
+        is_outside = (times_ms > TIME_MS_MAX) | (times_ms < -TIME_MS_MAX)
+        if self._fails_on_times and is_outside.any():
+            row = np.flatnonzero(is_outside)[0]
+            text = f"column timestamp: the record of {partition} at offset {offsets[row]} has a time of {times_ms[row]} ms"
+            way_out = 'leave the column out with .schema("key binary, value binary"), or set failOnTimestamp=false, which makes it null'
+            raise DecodeError(f"{text}, which Spark cannot have; {way_out}")
+        return np.where(is_outside, NO_TIME, times_ms * 1000)
 
     def take(self) -> pa.RecordBatch:
         """Returns what was gathered, as one record batch; there is nothing gathered afterwards."""
@@ -142,7 +157,8 @@ class Columns:
         if field.name == "offset":
             return pa.array(_joined(self._offsets), field.type)
         if field.name == "timestamp":
-            return pa.array(_joined(self._timestamps), pa.int64()).view(field.type)
+            times = _joined(self._timestamps)
+            return pa.array(times, pa.int64(), mask=times == NO_TIME).view(field.type)
         if field.name == "headers":
             return self._header_array(field.type)
         counts = [run[3] for run in self._runs]
@@ -167,17 +183,6 @@ class Columns:
         values = pa.array([value for _, value in flat], struct.field(1).type)
         items = pa.StructArray.from_arrays([keys, values], fields=[struct.field(0), struct.field(1)])
         return pa.ListArray.from_arrays(pa.array(offsets), items, type=kind)
-
-
-def _in_microseconds(times_ms: npt.NDArray[Any], offsets: list[int], partition: str) -> npt.NDArray[Any]:
-    """Returns the times as Spark has them; DecodeError, with row and column, for one that it cannot have."""
-    import numpy as np
-
-    outside = np.flatnonzero((times_ms > TIME_MS_MAX) | (times_ms < -TIME_MS_MAX))
-    if len(outside):
-        text = f"column timestamp: the record of {partition} at offset {offsets[outside[0]]} has a time of {times_ms[outside[0]]} ms"
-        raise DecodeError(f'{text}, which Spark cannot have; leave the column out with .schema("key binary, value binary")')
-    return times_ms * 1000
 
 
 def _joined(parts: list[Any]) -> Any:

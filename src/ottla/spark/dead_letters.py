@@ -5,13 +5,15 @@
 offsets again and takes what does not fit. So a batch without bad rows costs nothing, and one that comes again finds the same ones.
 
 A dead letter is the record as it was, key, value, headers and time, with more headers: topic, partition, offset, error. A time before 1970,
-which a record has that was written without one, is that of writing: one record of a stranger would end the query otherwise.
+which a record has that was written without one, is that of writing, and so is one that is far ahead, which only topics with another
+``message.timestamp.after.max.ms`` take: one record of a stranger would end the query otherwise.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,6 +48,8 @@ _SINKS: Final = frozenset({"ForeachBatchSink", "MemorySink", "ConsoleTable$", "N
 _NUMBERS: Final = itertools.count()
 ERROR_MAX: Final = 1_000
 """Characters of the header error."""
+AHEAD_MAX_US: Final = 3_600_000_000
+"""How far ahead a record's time may be by the default of ``message.timestamp.after.max.ms``."""
 
 
 class LeftOutWarning(UserWarning):
@@ -154,6 +158,7 @@ def _read(session: Any, bad: BadRows, before: Mapping[str, Any], after: Mapping[
         "startingOffsets": json.dumps(as_json(start)),
         "endingOffsets": json.dumps(as_json(end)),
         "includeHeaders": "true",
+        "failOnTimestamp": "false",
     }
     rows: DataFrame = session.read.format("ottla").options(**options).load()
     parsed = rows.withColumn("parsed", bad.values.parsed(F.col("value")))
@@ -180,6 +185,8 @@ def _letters(batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     columns = {name: batch.column(name) for name in ("key", "value")}
     times = batch.column("timestamp")
-    columns["timestamp"] = pc.if_else(pc.less(times.cast(pa.int64()), 0), pa.scalar(None, times.type), times)
+    at_us = times.cast(pa.int64())
+    is_strange = pc.or_(pc.less(at_us, 0), pc.greater(at_us, time.time_ns() // 1_000 + AHEAD_MAX_US))
+    columns["timestamp"] = pc.if_else(is_strange, pa.scalar(None, times.type), times)
     columns |= {"topic": pa.array([bad.dead_letter_topic] * batch.num_rows, pa.string()), "headers": pa.array(headers, kind)}
     return pa.RecordBatch.from_pydict(columns)

@@ -94,6 +94,8 @@ TABLE: Final = (
     _honoured("pushFilters", (BATCH,), "whether filters on partition, offset and timestamp narrow what is read; true needs "
               "spark.sql.python.filterPushdown.enabled", "true in a session of ottla.spark, else false"),
     _honoured("failOnDataLoss", _READ, "whether the query fails when wanted offsets no longer exist, or continues after them", "true"),
+    _honoured("failOnTimestamp", _READ, "whether the query fails at a record whose time Spark cannot have, more than 292,000 years from "
+              "1970; false makes its timestamp null", "true"),
     _honoured("includeHeaders", _ALL, "whether a source has a column headers, array<struct<key: string, value: binary>>; a sink writes "
               "one that is there", "false"),
     _number("kafkaConsumer.pollTimeoutMs", _READ, 0, "how long a task keeps requesting the same offset", "120000"),
@@ -174,7 +176,7 @@ CHECKPOINT: Final = "checkpointLocation"
 """Which Spark adds to the options of a sink; of no other use it is one."""
 SPARKS_OWN: Final = frozenset({CHECKPOINT.lower(), "queryname"})
 """What Spark's writers add to a sink's options: of a query, and of a flow of a declarative pipeline."""
-BOOLEANS: Final = ("failOnDataLoss", "includeHeaders", "pushFilters", "kafka.check.crcs")
+BOOLEANS: Final = ("failOnDataLoss", "failOnTimestamp", "includeHeaders", "pushFilters", "kafka.check.crcs")
 """Checked with the others: a task would look at some of them when it reads or writes."""
 DELIVERIES: Final = ("exactly_once", "at_least_once")
 CHECKPOINTS: Final = ("directory", "topic")

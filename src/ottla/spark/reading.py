@@ -88,7 +88,7 @@ def read_ranges(
     Ranges ``from_start`` begin where their logs do: what retention deletes meanwhile is no loss. TimeoutError if that takes longer than
     ``within_ms``.
     """
-    columns = Columns(schema)
+    columns = Columns(schema, fails_on_times=boolean(options, "failOnTimestamp", True))
     for part in RangeFetcher(task, options, within_ms, from_start=from_start).parts():
         for at, header in part.batches:
             columns.add(part.partition.topic, part.partition.partition, part.data, at, header, start=part.start, end=part.end)
