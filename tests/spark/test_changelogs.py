@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 from tests.spark.conftest import Topics
 from tests.spark.operators import Running, event
@@ -62,6 +63,17 @@ def test_the_state_of_a_processor_is_in_compacted_topics_as_it_is_in_spark(spark
 
     with pytest.raises(KafkaError, match="changelogged needs delivery=exactly_once"):
         to_topic(frame_of_changes(spark), "t", bootstrap=topics.bootstrap, delivery="at_least_once")
+
+
+def test_two_processors_of_one_query_may_not_share_a_changelog(spark, topics: Topics, tmp_path: Path):
+    """The topic had the changes of both, and of a key only what the one had that came last."""
+    events, target = topics.create(), topics.create()
+    topics.produce(events, [(None, event(0, 0, "a", 1))])
+    frames = [read_topic(spark, events, "k string, v long", bootstrap=topics.bootstrap) for _ in range(2)]
+    one, two = (changelogged(frame.groupBy("k"), Running(), RESULT) for frame in frames)
+    with pytest.raises(StreamingQueryException, match=r"2 processors have a state '(seen|total)', and topic twins-\1-changelog would"):
+        run(to_topic(one.union(two), target, key="k", bootstrap=topics.bootstrap, app="twins").outputMode("update"), tmp_path / "twins")
+    assert written(topics, target) == []
 
 
 def frame_of_changes(spark: Any) -> Any:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.checkpoint import COUNTED
+from ottla.spark.checkpoint import COUNTED, NAMES_APART
 from ottla.spark.compacted_topics import ensure_compacted, id_of
 from ottla.spark.lookup import Lookup
 from ottla.spark.options import invalid
@@ -94,7 +95,8 @@ def changelogged(
         timeMode=timeMode,
         eventTimeColumnName=eventTimeColumnName,
     )
-    return rows.observe(f"{_COUNT}{next(_NUMBERS)}", F.count(CHANGE).alias("count"))
+    stores = F.array_join(F.collect_set(F.col(CHANGE)["store"]), NAMES_APART)
+    return rows.observe(f"{_COUNT}{next(_NUMBERS)}", F.count(CHANGE).alias("count"), stores.alias("stores"))
 
 
 def with_changes(frame: DataFrame, app: str) -> DataFrame:
@@ -107,6 +109,15 @@ def with_changes(frame: DataFrame, app: str) -> DataFrame:
     columns = {"topic": (F.col("topic"), topic), "key": (own_key.cast("binary"), change["key"].cast("binary"))}
     columns["value"] = (F.col("value").cast("binary"), change["value"].cast("binary"))
     return frame.select(*(F.when(change.isNull(), own).otherwise(of_change).alias(name) for name, (own, of_change) in columns.items()))
+
+
+def check_apart(stores: Mapping[str, list[str]], app: str) -> None:
+    """Raises KafkaError INVALID_CONFIG where two processors have changed a state of the same name: one topic would have both."""
+    counted = Counter(store for name, found in stores.items() if name.startswith(_COUNT) for store in found)
+    for store, count in counted.items():
+        if count > 1:
+            topic = f"{app}-{store}{SUFFIX}"
+            raise invalid(f"{count} processors have a state {store!r}, and topic {topic} would have the changes of all: name them apart")
 
 
 def check_complete(counts: Mapping[str, int], app: str, topics: Mapping[str, int]) -> list[str]:

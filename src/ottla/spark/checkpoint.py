@@ -20,6 +20,7 @@ from ottla.spark.plans import nodes_of
 
 QUERY_ID: Final = "sql.streaming.queryId"
 COUNTED: Final = "ottla."
+NAMES_APART: Final = "\n"
 """The prefix of the names of our counts."""
 COUNTED_BAD: Final = f"{COUNTED}bad_rows."
 LATE_ROWS: Final = "numRowsDroppedByWatermark"
@@ -84,6 +85,15 @@ def known_of(session: Any, number: int, location: str | None) -> PlannedBatch | 
 
 def counts_of(session: Any) -> dict[str, int]:
     """Returns what Spark has counted in the batch that has run in this thread (``observe``), by name; nothing outside of a query."""
+    return {name: int(row.get(0) or 0) for name, row in _observed(session).items()}
+
+
+def names_of(session: Any) -> dict[str, list[str]]:
+    """Returns which names Spark has gathered beside some of these counts, by the count's name."""
+    return {name: row.get(1).split(NAMES_APART) for name, row in _observed(session).items() if row.size() > 1 and row.get(1)}
+
+
+def _observed(session: Any) -> dict[str, Any]:
     if session.sparkContext.getLocalProperty(QUERY_ID) is None:
         return {}
     _, run = _running(session)
@@ -92,7 +102,7 @@ def counts_of(session: Any) -> dict[str, int]:
     while found.hasNext():
         pair = found.next()
         rows[pair._1()] = pair._2()
-    return {name: int(row.get(0) or 0) for name, row in rows.items() if name.startswith(COUNTED)}
+    return {name: row for name, row in rows.items() if name.startswith(COUNTED)}
 
 
 def late_rows_of(session: Any) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client.producer_settings import ProducerSettings
 from ottla.client.transaction_errors import CommitOutcomeUnknownError
 from ottla.errors import ErrorCode
-from ottla.spark.changelogs import Changelogs, check_complete
+from ottla.spark.changelogs import Changelogs, check_apart, check_complete
 from ottla.spark.checkpoint import (
     PlannedBatch,
     asked_of_spark,
@@ -28,6 +28,7 @@ from ottla.spark.checkpoint import (
     ends_of,
     late_rows_of,
     local_directory,
+    names_of,
     read_from,
 )
 from ottla.spark.checkpoint_topic import CheckpointTopic
@@ -278,6 +279,7 @@ class DriverSink:
         """Returns the batches after checking that all changes of state are in them; their topics exist then."""
         if hasattr(session, "_jsparkSession"):
             assert self._application is not None, "it collects them"
+            check_apart(names_of(session), self.app)
             for topic in check_complete(counts_of(session), self.app, rows_by_topic(batches)):
                 note(session, self._application.changelogs.ensure(topic, number))
         return batches
