@@ -70,6 +70,20 @@ def test_the_latest_offset_stays_the_start_until_the_first_batch_is_done(topics:
     assert read_between(restarted, kept, end) == {0: (7, 12)}
 
 
+def test_offsets_that_no_longer_exist_take_no_share_of_a_limited_batch(topics: Topics):
+    """They did: a query that goes on without lost records had a batch without rows for each limit of them."""
+    topic = topics.create(2)
+    for partition in range(2):
+        topics.produce(topic, [ROW] * 40, partition=partition)
+    with Admin(topics.bootstrap) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 30})
+    start = {topic: {"0": 10, "1": 10}}
+    lossy = reader(topics, topic, failOnDataLoss="false")
+    assert plain(lossy.latestOffset(start, ReadMaxRows(20))) == {topic: {"0": 35, "1": 25}}
+    assert plain(lossy.latestOffset({topic: {"0": 40, "1": 10}}, ReadMaxRows(20))) == {topic: {"0": 40, "1": 30}}
+    assert plain(reader(topics, topic).latestOffset(start, ReadMaxRows(20))) == {topic: {"0": 20, "1": 20}}  # its read fails
+
+
 def test_a_first_batch_that_is_empty_keeps_the_start_and_is_not_read_again(topics: Topics):
     topic = topics.create()
     topics.produce(topic, [ROW] * 3)
