@@ -1,6 +1,6 @@
 """Apache Kafka and ottla, asked the same at once: a request is drawn from its declaration, and the answers are compared field by field.
 
-What each of them names by itself (ids of topics, members and producers) is an ``Id`` in a request, which stands for the one's or the
+What each of them names by itself (ids of topics and members) is an ``Id`` in a request, which stands for the one's or the
 other's, and in what is compared. Left out are words, times and places: ``UNCOMPARED``.
 """
 
@@ -24,10 +24,8 @@ from ottla.wire.schema import FIELDS, ZERO_UUID, Field, Request
 CLOSED: Final = "the connection was closed"
 UNCOMPARED: Final = frozenset(
     {
-        *("throttle_time_ms", "error_message", "message", "batch_index_error_message", "cluster_id", "port", "records", "log_dir"),
-        *("total_bytes", "usable_bytes", "partition_size", "log_append_time_ms", "current_leader", "leader_epoch", "last_timestamp"),
-        *("transaction_start_time_ms", "finalized_features_epoch", "offset_lag", "node_endpoints", "preferred_read_replica"),
-        *("topic_authorized_operations", "timestamp", "documentation", "log_start_offset", "diverging_epoch"),
+        *("throttle_time_ms", "error_message", "cluster_id", "port", "leader_epoch", "topic_authorized_operations", "timestamp"),
+        *("documentation", "finalized_features_epoch"),
     }
 )
 NAMES: Final = ("name", "topic", "topic_name", "topic_id", "group_id", "transactional_id", "partition_index", "index", "partition", "user")
@@ -158,9 +156,7 @@ class Side:
     def own(self, value: Any) -> Any:
         """The same, with its own ids in place of ``Id``; what it has none of is an id of nothing."""
         if isinstance(value, Id):
-            return self.ids.get(value, {"topic": bytes([1]) * 16, "producer": 999_999}.get(value.kind, "nobody"))
-        if callable(value):
-            return value(self)
+            return self.ids.get(value, bytes([1]) * 16 if value.kind == "topic" else "nobody")
         if isinstance(value, list):
             return [self.own(item) for item in value]
         return type(value)(**{name: self.own(found) for name, found in asdict(value).items()}) if isinstance(value, Struct) else value

@@ -54,14 +54,25 @@ def test_names_are_unknown_only_where_none_is_known() -> None:
     assert asyncio.run(unknown_names("zk1:1,localhost:2")) is None
 
 
+def test_a_name_that_nothing_can_be_said_of_is_not_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network of a machine that starts may not be up yet."""
+
+    def asked(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", asked)
+    assert asyncio.run(unknown_names("zk1:1")) is None
+
+
 @pytest.mark.usefixtures("unknown")
 def test_a_broker_that_waits_for_a_name_says_so() -> None:
     async def body() -> None:
         zookeeper, is_said = ZooKeeper(), asyncio.Event()
         note = zookeeper._note
 
-        def on_note(problem: str) -> None:
-            note(problem)
+        def on_note(problem: str, event: str = "") -> None:
+            note(problem, event)
+            assert event == "zookeeper_name_unknown"
             is_said.set()
 
         zookeeper._note = on_note  # type: ignore[method-assign]
@@ -79,7 +90,7 @@ def test_a_broker_that_waits_for_a_name_says_so() -> None:
 @pytest.mark.parametrize(("host", "said"), [("zk1", "zk1: Name or service not known"), ("a" * 64, "cannot be the name of a host")])
 def test_a_cluster_of_this_machine_does_not_wait_for_a_name(tmp_path_factory: pytest.TempPathFactory, host: str, said: str) -> None:
     cluster = ClusterFile("cluster", "id", [1], [], zookeeper=f"{host}:2181", properties={"zookeeper.connection.timeout.ms": str(NEVER_MS)})
-    with pytest.raises(PlaceError, match=f"--zookeeper {host}:2181: .*{said}"):
+    with pytest.raises(PlaceError, match=f"ZooKeeper at {host}:2181: .*{said}"):
         begin_home(Place(str(tmp_path_factory.mktemp("place"))), cluster)
 
 

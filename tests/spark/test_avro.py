@@ -24,7 +24,7 @@ from ottla.spark import avro, dead_letters, read_table, read_topic, to_topic
 from ottla.spark.avro_types import schema_of, struct_of
 from ottla.spark.avro_values import AvroDecoder, Encoder
 from ottla.spark.queries import make_views
-from ottla.spark.registry import PROTOBUF, Registry, RegistryError
+from ottla.spark.registry import ABSENT_S_MAX, PROTOBUF, Registry, RegistryError
 from ottla.spark.registry_values import CORRUPT, BadValueError
 
 UTC = datetime.UTC
@@ -199,6 +199,30 @@ def test_records_whose_unknown_schemas_take_turns_do_not_each_wait_for_a_slow_re
             with pytest.raises(BadValueError, match=f"the registry has no schema {number}"):
                 found.row(struct.pack(">bi", 0, number) + b"x")
     assert now[0] <= 3 * 20 * 2
+
+
+def test_an_unknown_schema_is_asked_for_again_within_minutes_however_slow_the_registry_is(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+):
+    """It may have been registered since. Answers of half a minute to forty ids had been kept for hours."""
+    registry.add("orders-value", NEW)
+    now, answer, asked = [0.0], registry.answer, [0]
+    found = decoder(registry, "orders-value", now_s=lambda: now[0])
+
+    def slow(*what: Any) -> Any:
+        now[0] += 29
+        asked[0] += 1
+        return answer(*what)
+
+    monkeypatch.setattr(registry, "answer", slow)
+    for number in (*range(50, 90), 89):
+        with pytest.raises(BadValueError):
+            found.row(struct.pack(">bi", 0, number) + b"x")
+    assert asked[0] == 40
+    now[0] += ABSENT_S_MAX
+    with pytest.raises(BadValueError):
+        found.row(struct.pack(">bi", 0, 89) + b"x")
+    assert asked[0] == 41
 
 
 @pytest.mark.parametrize(

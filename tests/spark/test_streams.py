@@ -497,7 +497,8 @@ def test_a_bad_record_without_a_time_goes_to_its_topic_with_that_of_writing(spar
     assert [record.timestamp_ms > now_ms - 600_000 or record.timestamp_ms for record in found] == [True, True, 7]
 
 
-def test_a_dead_letter_takes_no_time_that_its_topic_or_spark_refuses(spark, topics: Topics, tmp_path: Path):
+@pytest.mark.parametrize("record", [None, "record"])
+def test_a_dead_letter_takes_no_time_that_its_topic_or_spark_refuses(spark, topics: Topics, tmp_path: Path, record: str | None):
     """Topics that take any time have them. Each start of the query failed: it could not read the record, or not write its letter."""
     orders = topics.create(1, None, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
     letters, rows = topics.create(), topics.create()
@@ -506,8 +507,8 @@ def test_a_dead_letter_takes_no_time_that_its_topic_or_spark_refuses(spark, topi
         builder = BatchBuilder()
         builder.append(None, b"?", timestamp_ms=time_ms)
         produce_batch(topics, orders, builder)
-    frame = read_topic(spark, orders, ORDERS, bad_rows=letters, bootstrap=topics.bootstrap)
-    run(to_topic(frame, rows, bootstrap=topics.bootstrap, app="strange-times"), tmp_path)
+    frame = read_topic(spark, orders, ORDERS, bad_rows=letters, record=record, bootstrap=topics.bootstrap)
+    run(to_topic(frame.drop("record"), rows, bootstrap=topics.bootstrap, app=f"strange-times-{record}"), tmp_path)
     far, ahead, near = (record.timestamp_ms for record in written(topics, letters))
     assert near == now_ms + 600_000
     assert now_ms <= far < now_ms + 600_000

@@ -147,7 +147,7 @@ def main() -> None:
 def _end_output() -> OSError | None:
     """Writes what standard output has buffered. Returns why that is not possible: then what is left is dropped.
 
-    Python would try it once more when it ends, and print a traceback. So it is after a Ctrl-C while the reader reads nothing.
+    Python would try it once more when it ends, and print a traceback. The same is done when a Ctrl-C breaks the write off.
     """
     if sys.stdout is None:  # as a shell has it that closes the stream
         return None

@@ -5,6 +5,7 @@ A record counts as consumed once it is printed. What a stop or an error leaves u
 
 from __future__ import annotations
 
+import select
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     Reader = Consumer[bytes | None, bytes | None]
 
+FLUSH_S_MAX: Final = 1.0
+"""How long a stop waits for a reader that reads nothing: the group waits for this member meanwhile."""
 POLL_MS: Final = 200
 RECORDS_MAX: Final = 500
 """Of one poll: so many are given back at most."""
@@ -54,13 +57,15 @@ def _give_back(consumer: Reader, records: Sequence[AnyRecord]) -> None:
     first = dict[TopicPartition, int]()
     for record in records:
         first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-    for partition in first.keys() & set(consumer.assignment()):
+    for partition in first.keys() & set(consumer.assignment()) if first else ():
         consumer.seek(partition, first[partition])
 
 
 def _is_flushed() -> bool:
     """Returns whether what was written before a Ctrl-C has reached the reader; a second Ctrl-C ends the wait for one that does not read."""
     try:
+        if not select.select([], [sys.stdout.buffer], [], FLUSH_S_MAX)[1]:
+            return False
         sys.stdout.buffer.flush()
     except (OSError, KeyboardInterrupt):
         return False

@@ -1,4 +1,4 @@
-"""Types of options that click does not have: a directory that has a name, a number that is one."""
+"""Types of options that click does not have: a directory whose name is not empty, a number that is finite."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ZooKeeper:
 
     async def _look_at_names(self, servers: str) -> None:
         if (unknown := await unknown_names(servers)) is not None:
-            self._note(unknown)  # and kazoo asks again: a machine that starts may know the names later
+            self._note(unknown, "zookeeper_name_unknown")  # and kazoo asks again: a machine that starts may know the names later
 
     def _tls_handler(self, tls: port.Tls) -> Any:
         """Reads the files for each session: they may have been replaced. While they cannot be used, the former ones are."""
@@ -85,10 +85,10 @@ class ZooKeeper:
 
         return tls_handler(self._contexts[tls], on_problem)
 
-    def _note(self, problem: str) -> None:
+    def _note(self, problem: str, event: str = "zookeeper_connection_refused") -> None:
         if problem != self.last_problem:
             self.last_problem = problem
-            log.warning("zookeeper_connection_refused", reason=problem)
+            log.warning(event, reason=problem)
 
 
 class KazooSession:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Final
 
 
 def hosts_of(servers: str) -> list[tuple[str, int]]:
@@ -19,13 +20,21 @@ def hosts_of(servers: str) -> list[tuple[str, int]]:
     return list(hosts)
 
 
+_UNKNOWN: Final = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+
+
 async def unknown_names(servers: str) -> str | None:
-    """Returns what the system says of the names when it knows none of them; None when it knows one. ValueError as ``hosts_of``."""
+    """Returns what the system says of the names when it knows none of them; None when it knows one, or cannot say.
+
+    ValueError as ``hosts_of``.
+    """
     loop, problems = asyncio.get_running_loop(), []
     for host, port in hosts_of(servers):
         try:
             await loop.getaddrinfo(host, port, proto=socket.IPPROTO_TCP)
         except OSError as error:
+            if error.errno not in _UNKNOWN:  # a network that comes up, perhaps
+                return None
             problems.append(f"{host}: {error.strerror or error}")
         else:
             return None

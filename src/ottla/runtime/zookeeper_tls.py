@@ -62,7 +62,7 @@ def tls_handler(context: ssl.SSLContext, on_problem: Callable[[str], None]) -> A
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             name = f"TLS with {hostname}:{address[1]}"
             try:
-                made = context.wrap_socket(plain, server_hostname=hostname)
+                made = context.wrap_socket(plain, server_hostname=hostname.removesuffix("."))
             except OSError as error:
                 plain.close()
                 on_problem(f"{name}: {_reason(error)}")

@@ -24,8 +24,8 @@ def world_seconds() -> float:
 class SimClock:
     """``step_ms`` moves the wall clock, as administrators and time servers do; ``drift`` lets both clocks run fast or slow.
 
-    Code takes no time, unless ``worked_us`` says how long it has worked when it looks at the microseconds: long work, which looks there
-    whether it has to pause, never has to otherwise.
+    Code takes no time, unless ``worked_us`` says how long it has worked whenever it looks at the microseconds. Without that long work,
+    which looks there whether to pause, never pauses.
     """
 
     def __init__(self) -> None:

@@ -20,8 +20,9 @@ from ottla.spark.plans import nodes_of
 
 QUERY_ID: Final = "sql.streaming.queryId"
 COUNTED: Final = "ottla."
-NAMES_APART: Final = "\n"
 """The prefix of the names of our counts."""
+NAMES_APART: Final = "\n"
+"""Between the names that one count gathers: no state has it in its own."""
 COUNTED_BAD: Final = f"{COUNTED}bad_rows."
 LATE_ROWS: Final = "numRowsDroppedByWatermark"
 """Spark's own name of this count, in a step's metrics and in its progress."""

@@ -37,6 +37,8 @@ NOT_FOUND: Final = 404
 AWAY: Final = 0
 """In place of the status of an answer that did not come."""
 ABSENT_S: Final = 1.0
+ABSENT_S_MAX: Final = 300.0
+"""Of an answer that there is no such schema: so long at most is one missed that has been registered since."""
 ABSENT_ROUNDS: Final = 10
 """That there is no schema is kept for as long as so many questions for all such ids take, too: records whose ids take turns would each wait
 for a slow registry otherwise."""
@@ -115,12 +117,13 @@ class Registry:
             return self._ask(f"/schemas/ids/{schema_id}{self._form}", _SCHEMA)
         except RegistryError as error:
             if error.status == NOT_FOUND:
+                now_s = self._now_s()
+                self._absent = {absent: known for absent, known in self._absent.items() if now_s < known[0]}
                 if len(self._absent) >= ABSENT_MAX:
                     self._absent.clear()
-                now_s = self._now_s()
-                self._absent[schema_id] = now_s, now_s - asked_s
-                kept_s = max(ABSENT_S, ABSENT_ROUNDS * sum(took_s for _, took_s in self._absent.values()))
-                self._absent[schema_id] = now_s + kept_s, now_s - asked_s
+                took_s = now_s - asked_s
+                round_s = took_s + sum(took for _, took in self._absent.values())
+                self._absent[schema_id] = now_s + min(ABSENT_S_MAX, max(ABSENT_S, ABSENT_ROUNDS * round_s)), took_s
             raise
 
     def newest(self, subject: str) -> Subject:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ottla.spark.registry_values import SchemasOf
 
+_DEFAULTS_WITH_BAD_ROWS: Final = {"failOnTimestamp": "false"}
 _DEFAULTS: Final = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed", "includeHeaders": "true"}
 _RECORD: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
 
@@ -42,12 +43,12 @@ def read_topic(
     A value that does not fit fails the query, with its place. With ``bad_rows`` such records go to the topic of that name, in the
     transaction of the rows of their batch, with the headers topic, partition, offset and error. It is ``to_topic`` and ``sink``
     that write them; other sinks do not. ``bootstrap`` names the brokers; in a pipeline it may be left out. ``options`` are the
-    source's, such as startingOffsets and maxOffsetsPerTrigger.
+    source's, such as startingOffsets and maxOffsetsPerTrigger; with ``bad_rows`` the time of a record that Spark cannot have is null.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.utils import is_remote
 
-    settings = source_options(topic, bootstrap, options, _DEFAULTS)
+    settings = source_options(topic, bootstrap, options, _DEFAULTS if bad_rows is None else _DEFAULTS | _DEFAULTS_WITH_BAD_ROWS)
     reading_options(settings, STREAM)
     if schema is None and (bad_rows is not None or record is not None):
         raise invalid("bad_rows and record are for values with a schema; without one all columns of the record are there")

@@ -8,13 +8,13 @@ that it already has; five, because a producer keeps at most five requests in fli
 batch                                          answer
 =============================================  =====================================================
 id not known here                              taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+the same, where ``may_lack_some``              taken, at any sequence: its past may have been deleted
 the same, while an earlier batch waits for     OUT_OF_ORDER_SEQUENCE_NUMBER
 its coordinator's permission
 plain, while the producer's transaction is     INVALID_TXN_STATE
 open
 transactional, and its transaction is not      NotPermitted: only its coordinator knows
 open here
-the same, where ``may_lack_some``              taken, at any sequence: its past may have been deleted
 epoch below the known one                      INVALID_PRODUCER_EPOCH
 epoch above the known one                      taken at sequence 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
 same epoch, first and last of one of five      duplicate

@@ -67,7 +67,10 @@ def _problem(state: DeleteTopicState, name: str | None, count: int) -> KafkaErro
 def _refusal(
     context: RequestContext, state: DeleteTopicState, name: str, result: DeletableTopicResult, *, is_there: bool
 ) -> KafkaError | None:
-    """Refuses the deletion. Only a client that may describe the topic learns whether it exists, and the name of an id."""
+    """Returns why the deletion is refused, if it is.
+
+    Only a client that may describe the topic learns whether it exists, and the name of an id.
+    """
     is_described = context.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
     if is_described and (context.may(Operation.DELETE, ResourceType.TOPIC, name) or not is_there):
         return None

@@ -32,7 +32,7 @@ from ottla.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ottla.records.batch import CODEC_MASK, TRANSACTIONAL
+from ottla.records.batch import CODEC_MASK, MAGIC, TRANSACTIONAL
 from ottla.records.compression import Codec
 from ottla.storage.log.batch_rules import HeavyBatch, prepare_away
 from ottla.storage.producers import NotPermitted
@@ -43,6 +43,7 @@ TOGETHER_MAX = 500  # batches of one request that are staged before they are wri
 ROUNDS_MAX = 10  # of waiting for a worker or a coordinator, which one batch may need in turn
 _ACKS = (0, 1, -1)
 _WRITE, _TOPIC = Operation.WRITE, ResourceType.TOPIC  # found in their enums once: that takes half as long as the question
+MAGIC_AT = 16  # of a batch, as of the older message sets
 ATTRIBUTES_AT = 22  # the lower byte of a batch's attributes
 
 
@@ -307,7 +308,7 @@ def _stage(
         partition.check_leads()
         raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
     assert isinstance(records, memoryview), "a request's records are a view of what was received"
-    if staged.context.version < ZSTD_SINCE and len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & CODEC_MASK == Codec.ZSTD:
+    if staged.context.version < ZSTD_SINCE and _is_zstd(records):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_SINCE}")
     if len(records) > ATTRIBUTES_AT and records[ATTRIBUTES_AT] & TRANSACTIONAL:
         partition.check_leads()
@@ -325,6 +326,10 @@ def _stage(
             staged.ask_first(held, asked)
     except KafkaError as error:
         _refuse(staged, partition, records, result, error)
+
+
+def _is_zstd(records: memoryview) -> bool:
+    return len(records) > ATTRIBUTES_AT and records[MAGIC_AT] == MAGIC and records[ATTRIBUTES_AT] & CODEC_MASK == Codec.ZSTD
 
 
 def _append(

@@ -62,6 +62,6 @@ async def _check_names(servers: str) -> None:
     except ImportError:  # kazoo is missing, which the session says
         return
     except ValueError as error:
-        raise PlaceError(f"--zookeeper {servers}: {error}") from None
+        raise PlaceError(f"ZooKeeper at {servers}: {error}") from None
     if unknown is not None:
-        raise PlaceError(f"--zookeeper {servers}: {unknown}; see that it is spelt right, and that `getent hosts NAME` finds it")
+        raise PlaceError(f"ZooKeeper at {servers}: {unknown}; see that it is spelt right, and that `getent hosts NAME` finds it")
