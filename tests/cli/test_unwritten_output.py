@@ -13,7 +13,8 @@ from typing import Any, cast
 import pytest
 
 from ottla.cli import main
-from ottla.testing import ThreadNodes
+from ottla.runtime.serve import BrokerThread
+from ottla.sync import Producer
 
 
 def at_a_closed_terminal(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -34,16 +35,18 @@ def test_a_terminal_that_has_closed_is_one_line_and_exit_code_1(arguments: tuple
     assert (done.returncode, done.stderr) == (1, "ottla: standard output could not be written: Input/output error\n")
 
 
-def test_records_that_a_closed_terminal_does_not_show_stay_the_groups(ottla_broker: ThreadNodes, ottla_topic: str) -> None:
+def test_records_that_a_closed_terminal_does_not_show_stay_the_groups(tmp_path: Path) -> None:
     """They were committed: of the next member they were missing."""
-    brokers = ("-B", ottla_broker.bootstrap)
-    command = [sys.executable, "-m", "ottla"]
-    subprocess.run([*command, "produce", ottla_topic, *brokers], input=b"one\ntwo\n", check=True, timeout=60, capture_output=True)
-    consume = ("consume", ottla_topic, "-g", f"{ottla_topic}-readers", "-n", "2", *brokers)
-    done = at_a_closed_terminal(*consume)
-    assert (done.returncode, done.stderr) == (1, "ottla: standard output could not be written: Input/output error\n")
-    again = subprocess.run([*command, *consume], capture_output=True, text=True, timeout=60, check=False)
-    assert (again.returncode, again.stdout, again.stderr) == (0, "one\ntwo\n", "")
+    with BrokerThread({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}) as broker:
+        with Producer(broker.bootstrap) as producer:
+            for value in (b"one", b"two"):
+                producer.send("orders", value)
+        consume = ("consume", "orders", "-g", "readers", "-n", "2", "-B", broker.bootstrap)
+        done = at_a_closed_terminal(*consume)
+        assert (done.returncode, done.stderr) == (1, "ottla: standard output could not be written: Input/output error\n")
+        command = [sys.executable, "-m", "ottla", *consume]
+        again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (again.returncode, again.stdout, again.stderr) == (0, "one\ntwo\n", "")
 
 
 class Stopped(io.FileIO):
