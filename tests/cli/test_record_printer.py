@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from ottla.cli import record_printer
 from ottla.cli.record_printer import print_polled
 from ottla.types import TopicPartition
 
@@ -49,8 +53,12 @@ class Full(io.RawIOBase):
         raise OSError(28, "No space left on device")
 
 
-def standard_output(monkeypatch: pytest.MonkeyPatch, raw: io.RawIOBase | io.BytesIO) -> None:
+def standard_output(monkeypatch: pytest.MonkeyPatch, raw: io.RawIOBase) -> None:
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(cast(Any, io.BufferedWriter(cast(Any, raw)))))
+
+
+def shown(directory: Path) -> io.FileIO:
+    return io.FileIO(directory / "shown", "w")
 
 
 def interrupted_at(place: tuple[int, int]) -> Callable[[Any], bytes]:
@@ -62,20 +70,39 @@ def interrupted_at(place: tuple[int, int]) -> Callable[[Any], bytes]:
     return render
 
 
-def test_a_stop_between_two_records_gives_back_what_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    output, consumer = io.BytesIO(), Polled()
+def test_a_stop_between_two_records_gives_back_what_is_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, consumer = shown(tmp_path), Polled()
     standard_output(monkeypatch, output)
     with pytest.raises(KeyboardInterrupt):
         print_polled(cast(Any, consumer), 500, interrupted_at((0, 8)))
-    assert (output.getvalue(), consumer.moved) == (b"0:7 ", {ORDERS: 8, OTHERS: 4})
+    assert (Path(output.name).read_bytes(), consumer.moved) == (b"0:7 ", {ORDERS: 8, OTHERS: 4})
 
 
-def test_a_record_that_is_printed_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    output, consumer = io.BytesIO(), Polled()
+def test_a_record_that_is_printed_is_not_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, consumer = shown(tmp_path), Polled()
     standard_output(monkeypatch, output)
     with pytest.raises(KeyboardInterrupt):
         print_polled(cast(Any, consumer), 500, interrupted_at((1, 5)))
-    assert (output.getvalue(), consumer.moved) == (b"0:7 0:8 1:4 ", {OTHERS: 5})
+    assert (Path(output.name).read_bytes(), consumer.moved) == (b"0:7 0:8 1:4 ", {OTHERS: 5})
+
+
+def test_a_stop_does_not_wait_for_a_reader_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group waits for this member meanwhile."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+    consumer = Polled()
+    standard_output(monkeypatch, io.FileIO(writing, "w"))
+    monkeypatch.setattr(record_printer, "FLUSH_S_MAX", 0)
+    with pytest.raises(KeyboardInterrupt):
+        print_polled(cast(Any, consumer), 500, interrupted_at((1, 4)))
+    assert consumer.moved == {ORDERS: 7, OTHERS: 4}, "it is not known what the reader will have read"
+    os.read(reading, 1 << 16)  # so that the end of the buffer finds room
+    sys.stdout.close()
+    os.close(reading)
 
 
 def test_a_disk_without_room_gives_all_of_the_poll_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,16 +115,16 @@ def test_a_disk_without_room_gives_all_of_the_poll_back(monkeypatch: pytest.Monk
     monkeypatch.setattr(Full, "write", lambda _, data: len(data))  # so that the end of the buffer is silent
 
 
-def test_an_interrupted_poll_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_poll_moves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     consumer = Polled(interrupted=True)
-    standard_output(monkeypatch, io.BytesIO())
+    standard_output(monkeypatch, shown(tmp_path))
     with pytest.raises(KeyboardInterrupt):
         print_polled(cast(Any, consumer), 500, lambda record: b"")
     assert consumer.moved == {}
 
 
-def test_records_that_are_not_wanted_count_as_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    output, consumer = io.BytesIO(), Polled()
+def test_records_that_are_not_wanted_count_as_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output, consumer = shown(tmp_path), Polled()
     standard_output(monkeypatch, output)
     assert print_polled(cast(Any, consumer), 3, lambda record: b"x" if record.offset == 8 else None) == (3, 1)
-    assert (output.getvalue(), consumer.moved) == (b"x", {})
+    assert (Path(output.name).read_bytes(), consumer.moved) == (b"x", {})

@@ -6,7 +6,7 @@ import pytest
 from tests.broker.transactional import TransactionalProducer
 from tests.cluster.in_simulation import SimNodes, play
 
-from ottla.broker.replicas.departures import NAMES_MAX, Departures
+from ottla.broker.replicas.deleted_topics import NAMES_MAX, DeletedTopics
 from ottla.client.admin import Admin, NewTopic
 from ottla.client.cluster import Cluster
 from ottla.errors import ErrorCode
@@ -78,8 +78,8 @@ def test_a_producer_goes_on_in_the_later_topic(leader: int) -> None:
 
 
 def test_the_names_of_deleted_topics_have_a_bound() -> None:
-    departures = Departures(lambda: "", lambda _, __: None)
-    departures.of_topics([TopicImage("again", b""), TopicImage("first", b"")])
-    departures.of_topics([TopicImage("again", b"")])
-    departures.of_topics(TopicImage(f"t{number}", b"") for number in range(NAMES_MAX - 1))
-    assert [departures.had_topic(name) for name in ("first", "again", "t0")] == [False, True, True]
+    deleted = DeletedTopics()
+    deleted.note([TopicImage("again", b""), TopicImage("first", b"")])
+    deleted.note([TopicImage("again", b"")])
+    deleted.note(TopicImage(f"t{number}", b"") for number in range(NAMES_MAX - 1))
+    assert [name in deleted for name in ("first", "again", "t0")] == [False, True, True]

@@ -177,14 +177,17 @@ def _order(item: Any) -> tuple[str, str]:
 
 
 class Both:
-    """Kafka, and ottla. ``met`` counts the APIs that were asked with the error codes of Kafka's answers."""
+    """Kafka, and ottla. ``met`` counts the APIs that were asked with the error codes of Kafka's answers.
+
+    ``unneeded`` are the differences that may be and were not met.
+    """
 
     def __init__(self, kafka: int, ours: int, known: Sequence[Known]) -> None:
         """Ports, and the differences that may be."""
         self.sides = Side(kafka), Side(ours)
         self._known = known
         self.met = Counter[tuple[str, str]]()
-        self.excused = Counter[tuple[str, str]]()
+        self.unneeded = list(known)
         both = [{key.api_key: key for key in self.answers(ApiVersionsRequest(), 0)[at].api_keys} for at in range(2)]
         self._versions = {
             key: (max(low.min_version, both[1][key].min_version), min(low.max_version, both[1][key].max_version))
@@ -223,7 +226,7 @@ class Both:
             if known is None:
                 unknown.append(found)
             else:
-                self.excused[known.api, known.path] += 1
+                self.unneeded = [row for row in self.unneeded if row is not known]
         assert not unknown, f"{unknown[0]}\nversion {version}: {request}\nKafka: {kafka}\nottla: {ours}"
         return kafka
 

@@ -28,12 +28,12 @@ from ottla.types import TopicPartition
 if TYPE_CHECKING:
     from ottla.cli.offsets import OffsetPoint, OffsetRange
     from ottla.cli.record_format import Marks, RecordFormat
+    from ottla.cli.record_printer import Reader
     from ottla.client.buffer import AnyRecord
     from ottla.client.cluster_metadata import PartitionMetadata
     from ottla.client.options import ConsumerOptions
-    from ottla.sync import Admin, Consumer
+    from ottla.sync import Admin
 
-    Reader = Consumer[bytes | None, bytes | None]
     Offsets = dict[TopicPartition, int]
 
 Matcher = Callable[["AnyRecord"], bool]

@@ -61,18 +61,10 @@ def _give_back(consumer: Reader, records: Sequence[AnyRecord]) -> None:
         consumer.seek(partition, first[partition])
 
 
-def _has_descriptor() -> bool:
-    try:
-        sys.stdout.buffer.fileno()
-    except OSError:  # in a test, or under a program that has put something of its own there
-        return False
-    return True
-
-
 def _is_flushed() -> bool:
     """Returns whether what was written before a Ctrl-C has reached the reader; a second Ctrl-C ends the wait for one that does not read."""
     try:
-        if _has_descriptor() and not select.select([], [sys.stdout.buffer], [], FLUSH_S_MAX)[1]:
+        if not select.select([], [sys.stdout.buffer], [], FLUSH_S_MAX)[1]:
             return False
         sys.stdout.buffer.flush()
     except (OSError, KeyboardInterrupt):

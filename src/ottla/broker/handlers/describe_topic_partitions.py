@@ -5,7 +5,7 @@ No topics asked for means all. The cursor names where the next page starts; topi
 
 from __future__ import annotations
 
-from ottla.broker.handlers.partition_states import offline_replicas, shown_leader
+from ottla.broker.handlers.partition_states import code_of_absent, offline_replicas, shown_leader
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
@@ -20,7 +20,7 @@ from ottla.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from ottla.metadata.image import PartitionImage
-from ottla.types import INTERNAL_TOPICS, topic_name_problem
+from ottla.types import INTERNAL_TOPICS
 
 
 async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -49,9 +49,8 @@ async def handle(parts: Parts, context: RequestContext, request: DescribeTopicPa
             continue
         topic = image.topics.get(name)
         if topic is None:
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
             allowed = context.allowed(ResourceType.TOPIC, name)
-            is_internal = name in INTERNAL_TOPICS
+            code, is_internal = code_of_absent(name), name in INTERNAL_TOPICS
             response.topics.append(
                 DescribeTopicPartitionsResponseTopic(code, name, is_internal=is_internal, topic_authorized_operations=allowed)
             )

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from ottla.broker.authorization import NOT_ASKED
-from ottla.broker.handlers.partition_states import LISTENER_NOT_FOUND_SINCE, offline_replicas, shown_leader
+from ottla.broker.handlers.partition_states import LISTENER_NOT_FOUND_SINCE, code_of_absent, offline_replicas, shown_leader
 from ottla.broker.parts import Parts
 from ottla.broker.requests.context import RequestContext
 from ottla.broker.requests.service import Asks, service
@@ -109,8 +109,7 @@ def _look_up_id(parts: Parts, context: RequestContext, topic_id: bytes) -> Metad
 def _look_up(parts: Parts, context: RequestContext, name: str) -> MetadataResponseTopic:
     topic = parts.image.topics.get(name)
     if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_problem(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-        return MetadataResponseTopic(code, name, is_internal=name in INTERNAL_TOPICS)
+        return MetadataResponseTopic(code_of_absent(name), name, is_internal=name in INTERNAL_TOPICS)
     return _describe(parts, context, topic)
 
 

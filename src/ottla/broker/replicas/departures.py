@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
-from typing import Final
 
 from ottla.broker.replicas.partition import Partition
 from ottla.loggers import get_logger
@@ -17,17 +15,12 @@ from ottla.types import TopicPartition
 log = get_logger(__name__)
 
 
-NAMES_MAX: Final = 10_000
-"""Of deleted topics: a cluster that makes topics for a while each has no end of them."""
-
-
 class Departures:
     """Their directories are renamed at once and removed later; what a full disk keeps is tried again."""
 
     def __init__(self, unique: Callable[[], str], fail_directory: Callable[[LogDirectory, OSError], None]) -> None:
         self._unique = unique
         self._fail_directory = fail_directory
-        self._topics: dict[str, None] = {}  # the names of deleted ones, the latest last
         self._undeleted: list[tuple[LogDirectory, TopicPartition]] = []  # that are still under their own names
         self._turn = asyncio.Lock()  # of renaming those: a replica that has taken the name by then must not be renamed
         self._departed, self._removed = 1, 0  # so many have gone, what a start finds as one, and so many of them are off the disks
@@ -36,23 +29,6 @@ class Departures:
     def has_some(self) -> bool:
         """Whether something may be left of them on a disk: ``remove_deleted`` is to be called."""
         return self._removed < self._departed
-
-    def of_topics(self, deleted: Iterable[TopicImage]) -> list[str]:
-        """Notes that these topics are gone. Returns their names."""
-        names = [topic.name for topic in deleted]
-        for name in names:
-            self._topics.pop(name, None)
-            self._topics[name] = None
-        for name in list(islice(self._topics, max(0, len(self._topics) - NAMES_MAX))):
-            del self._topics[name]
-        return names
-
-    def had_topic(self, name: str) -> bool:
-        """True when a topic of this name was deleted while this process ran: its producers go on, in a log that does not know them.
-
-        librdkafka numbers its batches as if the topic were the earlier one, and gives up for good when it is refused.
-        """
-        return name in self._topics
 
     async def delete(self, directory: LogDirectory, key: TopicPartition) -> None:
         """Renames the partition's directory for ``remove_deleted``, or leaves it to another call."""

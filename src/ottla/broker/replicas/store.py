@@ -17,6 +17,7 @@ from typing import Final
 from ottla.broker.part import Part
 from ottla.broker.replicas.checkpoints import Checkpoints
 from ottla.broker.replicas.damaged_replicas import DamagedReplicas
+from ottla.broker.replicas.deleted_topics import DeletedTopics
 from ottla.broker.replicas.departures import Departures, moved_away
 from ottla.broker.replicas.found_replicas import FoundReplicas
 from ottla.broker.replicas.missing_replicas import MissingReplica, MissingReplicas
@@ -62,6 +63,7 @@ class PartitionStore(Part):
         self.meters: dict[str, TopicMeters] = {}  # by topic
         self.directory_of: dict[Partition, LogDirectory] = {}
         self._found = FoundReplicas(directories, self._unique, self.fail_directory)
+        self._deleted = DeletedTopics()
         self.departures: Final = Departures(self._unique, self.fail_directory)
         self.role_changes = 0  # how often a partition was led differently, at most
         self._configs = TopicConfigs(config, shared.throttles)
@@ -95,12 +97,10 @@ class PartitionStore(Part):
             for partition in self.by_name.get(name, {}).values():
                 partition.configure(config)
         await self._take_roles(changes, slices)
-        gone = self.departures.of_topics(delta.deleted_topics)
-        for topic in gone:
+        for topic in (gone := self._deleted.note(delta.deleted_topics)):
             await self._delete(topic)
             await slices.next()
-        moved = moved_away(changes, self.by_name, self._node_id)
-        for replica in moved:
+        for replica in (moved := moved_away(changes, self.by_name, self._node_id)):
             await self._give_up(replica)
         unopened = self.unopened.moved_away(changes, self._node_id)
         for key in unopened:
@@ -322,7 +322,7 @@ class PartitionStore(Part):
         config = self._configs.for_log(topic.name, image)
         is_clean = directory.was_clean and not self.unopened.was_open(key)
         opened, committed = await self._offsets.open_log(key, directory, config, is_clean=is_clean, is_durable=is_durable)
-        opened.producers.may_lack_some |= self.departures.had_topic(topic.name)
+        opened.producers.may_lack_some |= topic.name in self._deleted
         self.unopened.opened(key)
         opened.health.on_disk_failed, opened.health.room = partial(self.fail_directory, directory), directory.room
         meters = self.meters.setdefault(topic.name, TopicMeters())

@@ -116,15 +116,14 @@ class ConsumerGroups:
                 return self._leave(command, now_ms)
             return self._heartbeat(command, now_ms, base)
         except KafkaError as error:
-            result = ConsumerHeartbeatResult(error.code, error.message or None)
-            return Decision(replies=((command.token, result),))
+            return _answer(command.token, _refused(error))
 
     def refusal(self, command: ConsumerHeartbeat) -> ConsumerHeartbeatResult | None:
         """Returns the answer to a heartbeat that no group could take; None where one may."""
         try:
             self._check(command)
         except KafkaError as error:
-            return ConsumerHeartbeatResult(error.code, error.message or None)
+            return _refused(error)
         return None
 
     def _check(self, command: ConsumerHeartbeat) -> None:
@@ -377,6 +376,10 @@ class ConsumerGroups:
         else:
             result = described(Context(self._settings, self.image, now_ms), group)
         return Decision(replies=((command.token, result),))
+
+
+def _refused(error: KafkaError) -> ConsumerHeartbeatResult:
+    return ConsumerHeartbeatResult(error.code, error.message or None)
 
 
 def _answer(token: int, value: Any) -> Decision:
