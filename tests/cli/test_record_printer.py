@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -86,23 +86,32 @@ def test_a_record_that_is_printed_is_not_given_back(tmp_path: Path, monkeypatch:
     assert (Path(output.name).read_bytes(), consumer.moved) == (b"0:7 0:8 1:4 ", {OTHERS: 5})
 
 
-def test_a_stop_does_not_wait_for_a_reader_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The group waits for this member meanwhile."""
+@contextmanager
+def full_pipe() -> Iterator[io.FileIO]:
+    """The end of a pipe that takes no byte; what was written to it by way of a buffer finds room at the end of the block."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):
         while True:
             os.write(writing, bytes(4096))
     os.set_blocking(writing, True)
+    try:
+        yield io.FileIO(writing, "w")
+    finally:
+        os.read(reading, 1 << 16)
+        sys.stdout.close()
+        os.close(reading)
+
+
+def test_a_stop_does_not_wait_for_a_reader_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group waits for this member meanwhile."""
     consumer = Polled()
-    standard_output(monkeypatch, io.FileIO(writing, "w"))
     monkeypatch.setattr(record_printer, "FLUSH_S_MAX", 0)
-    with pytest.raises(KeyboardInterrupt):
-        print_polled(cast(Any, consumer), 500, interrupted_at((1, 4)))
-    assert consumer.moved == {ORDERS: 7, OTHERS: 4}, "it is not known what the reader will have read"
-    os.read(reading, 1 << 16)  # so that the end of the buffer finds room
-    sys.stdout.close()
-    os.close(reading)
+    with full_pipe() as pipe:
+        standard_output(monkeypatch, pipe)
+        with pytest.raises(KeyboardInterrupt):
+            print_polled(cast(Any, consumer), 500, interrupted_at((1, 4)))
+        assert consumer.moved == {ORDERS: 7, OTHERS: 4}, "it is not known what the reader will have read"
 
 
 def test_a_disk_without_room_gives_all_of_the_poll_back(monkeypatch: pytest.MonkeyPatch) -> None:

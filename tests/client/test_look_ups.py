@@ -8,12 +8,16 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.client.simulated import KEY, consumer_of, create, fill, with_broker
 
+from ottla.cli.unanswered import why_silent
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
+from ottla.client.out_of_reach import BrokerOutOfReach
 from ottla.errors import ErrorCode, KafkaError
+from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.list_offsets import ListOffsetsRequest
 from ottla.sim.cluster import SimBroker
-from ottla.sim.interference import Held, Interference
+from ottla.sim.interference import Held, Interference, Lost
+from ottla.wire.schema import Request
 
 AWAY_MS = 20_000
 CALLS: dict[str, Callable[[Consumer], Awaitable[object]]] = {
@@ -107,6 +111,39 @@ def test_a_broker_that_takes_the_question_and_does_not_answer_is_named() -> None
         assert error.code == ErrorCode.REQUEST_TIMED_OUT
         assert "end_offsets has not ended in default_api_timeout_ms=6000: it waited for" in str(error)
         assert "its own work" not in str(error)
+        assert taken_ms == pytest.approx(6_000, abs=50)
+        await consumer.close()
+
+    with_broker(body)
+
+
+def test_a_try_that_the_limit_cuts_short_leaves_the_problem_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command tells from it a broker that cannot be reached from one that runs and does not answer."""
+
+    async def known(*args: object, **kwargs: object) -> None:
+        """Metadata comes from the other brokers."""
+
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        cluster = broker.client("c")
+        network = Interference(cluster)
+        consumer = consumer_of(cluster, default_api_timeout_ms=6_000)
+        await consumer.end_offsets([KEY])
+        clock = cluster.world.clock
+        later_ms = clock.monotonic_ms() + 3_000
+
+        def refuse(request: Request) -> Lost | Held | None:
+            if isinstance(request, ApiVersionsRequest):
+                return Lost() if clock.monotonic_ms() < later_ms else Held(10_000_000)
+            return Lost()
+
+        network.refuse = refuse
+        monkeypatch.setattr(cluster, "refresh", known)
+        error, taken_ms = await timed(cluster, consumer.end_offsets([KEY]))
+        assert isinstance(error, KafkaError)
+        assert error.code == ErrorCode.REQUEST_TIMED_OUT
+        assert isinstance(error.__cause__, BrokerOutOfReach)
+        assert "broker 1 cannot be reached" in why_silent(1, error)
         assert taken_ms == pytest.approx(6_000, abs=50)
         await consumer.close()
 

@@ -88,9 +88,13 @@ class Unanswered:
 
 
 def why_silent(broker: int, error: KafkaError) -> str:
-    """Returns why the broker has not answered, and the way out: one that took the connection runs."""
-    if isinstance(error, BrokerOutOfReach):
-        return f"{error.message}{how_to_start([broker])}"
+    """Returns why the broker has not answered, and the way out: one that took the connection runs.
+
+    Where a limit cut the last try short, the try before says more.
+    """
+    for found in (error, error.__cause__):
+        if isinstance(found, BrokerOutOfReach):
+            return f"{found.message}{how_to_start([broker])}"
     return f"broker {broker} does not answer: {error}; `ottla cluster health` says what is wrong"
 
 

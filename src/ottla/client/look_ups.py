@@ -73,20 +73,29 @@ class LookUps:
     async def _until_answered(
         self, call: str, ask: Callable[[int], Awaitable[T]], is_final: Callable[[KafkaError], bool], *, timeout_ms: int | None = None
     ) -> T:
-        """Returns what ``ask`` returns, which is given the time that is left; called again after a transient error that is not final."""
+        """Returns what ``ask`` returns, which is given the time that is left; called again after a transient error that is not final.
+
+        An error that ends a later try has that of the one before as its cause: the last try is short where the limit comes soon.
+        """
         if timeout_ms is not None:
             check_milliseconds(timeout_ms, "leave it out for default_api_timeout_ms")
         limit_ms = self._settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
         setting = "default_api_timeout_ms" if timeout_ms is None else "timeout_ms"
         deadline_ms = self._cluster.world.clock.monotonic_ms() + limit_ms
         attempt = 0
-        async with ended_by(limit_ms, f"{call} has not ended in {setting}={limit_ms}"):
-            while True:
-                try:
-                    return await ask(deadline_ms - self._cluster.world.clock.monotonic_ms())
-                except KafkaError as error:
-                    if not error.is_transient or is_final(error):
-                        raise
-                    problem = error
-                await self._cluster.pause(attempt, deadline_ms, problem)
-                attempt += 1
+        problem: KafkaError | None = None
+        try:
+            async with ended_by(limit_ms, f"{call} has not ended in {setting}={limit_ms}"):
+                while True:
+                    try:
+                        return await ask(deadline_ms - self._cluster.world.clock.monotonic_ms())
+                    except KafkaError as error:
+                        if not error.is_transient or is_final(error):
+                            raise
+                        problem = error
+                    await self._cluster.pause(attempt, deadline_ms, problem)
+                    attempt += 1
+        except KafkaError as error:
+            if error is problem or problem is None:
+                raise
+            raise error from problem
