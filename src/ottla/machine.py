@@ -91,12 +91,14 @@ class Decision(Struct, frozen=True):
 
     The records of an atomic decision are one batch; one that does not fit is refused entirely. Others are split as needed. A decision
     without ``has_limit`` fits always: its batches may be larger than the log's ``max.message.bytes``. Records with a ``writer`` are part of
-    its transaction; a ``marker`` ends one, and comes without records. Replies wait until all that was decided before them is committed; a
-    decision that ``is_free`` has no records, and its replies promise nothing: they are given at once.
+    its transaction; a ``marker`` ends one, and comes without records. Timers whose names are in ``ended`` are given up, as nothing needs
+    them: clients choose how long they run. Replies wait until all that was decided before them is committed; a decision that ``is_free``
+    has no records, and its replies promise nothing: they are given at once.
     """
 
     records: tuple[StoredRecord, ...] = ()
     facts: tuple[Any, ...] = ()
+    ended: tuple[tuple[str, ...], ...] = ()
     timers: tuple[Timer, ...] = ()
     replies: tuple[tuple[Token, Any], ...] = ()
     effects: tuple[Any, ...] = ()

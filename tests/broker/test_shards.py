@@ -27,6 +27,7 @@ from ottla.groups.records import encode_record
 from ottla.machine import Command, Decision, StoredRecord, Timer
 from ottla.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from ottla.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from ottla.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from ottla.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -252,6 +253,27 @@ def test_a_client_gets_a_member_id_though_nothing_is_committed(monkeypatch: pyte
         await cluster.close()
         committing.cancel()
         await asyncio.gather(committing, return_exceptions=True)
+
+    play(act)
+
+
+def test_members_that_come_and_go_leave_no_timers() -> None:
+    """Clients choose how long sessions and rebalances last: timers that run on would fill the memory."""
+
+    async def act(broker: SimBroker, admin: Admin) -> None:
+        cluster = broker.client("member")
+        coordinator, protocols = await cluster.coordinator("h"), [JoinGroupRequestProtocol("range", b"")]
+        [shard] = groups_of(broker)._shards.values()
+        before = set(shard._timers)
+        for _ in range(3):
+            request = JoinGroupRequest("h", 1_800_000, 2**31 - 1, "", "i", "consumer", protocols)
+            member_id = (await cluster.ask(coordinator, request, JoinGroupResponse)).member_id
+            assert {kind for kind, *_ in set(shard._timers) - before} == {"session", "sync"}
+            left = await cluster.ask(coordinator, LeaveGroupRequest("h", members=[MemberIdentity(member_id)]), LeaveGroupResponse)
+            assert [member.error_code for member in left.members] == [ErrorCode.NONE]
+            await asyncio.sleep(4)  # of simulated time: the wait for more members
+            assert set(shard._timers) == before
+        await cluster.close()
 
     play(act)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.commands import (
     CommitOffsets,
     CommitResult,
@@ -94,15 +95,29 @@ class Runner:
             self.machine.apply(record)
         for fact in decision.facts:
             self.machine.apply_fact(fact)
+        for name in decision.ended:
+            self.timers.pop(name, None)
         for timer in decision.timers:
             assert timer.deadline_ms >= self.now_ms
             self.timers[timer.name] = timer
+        self._check_timers()
         for token, value in decision.replies:
             assert token in self.parked, "a token is answered once, and only while it is parked"
             self.parked.remove(token)
             self.answers[token] = value
             if decision.confirmation is not None:
                 self.confirmed.add(token)
+
+    def _check_timers(self) -> None:
+        """Clients choose how long many timers run: those of members and groups that are gone would fill the memory."""
+        for kind, *names in self.timers:
+            group = self.machine._find(names[0]) if names else None
+            if kind in ("session", "revocation", "step"):
+                known = () if group is None else (*group.members, *getattr(group, "pending", ()))
+                assert names[1] in known, f"the {kind} timer of a member that is gone"
+            elif kind in ("rebalance", "sync"):
+                assert isinstance(group, ClassicGroup), f"the {kind} timer of a group that is gone"
+                assert not group.is_empty, f"the {kind} timer of a group without members"
 
     def advance(self, ms: int) -> None:
         """Time passes; deadlines that come up on the way are met in their order."""

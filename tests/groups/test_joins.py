@@ -6,7 +6,8 @@ import pytest
 from tests.groups.coordinator_runner import DELAY_MS, METADATA, REBALANCE_MS, SESSION_MS, Runner, subscription
 
 from ottla.errors import ErrorCode
-from ottla.groups.commands import JoinedMember
+from ottla.groups.classic import joins
+from ottla.groups.commands import DeleteGroup, JoinedMember
 from ottla.groups.coordinator import GroupSettings
 
 OTHER = subscription("payments")
@@ -27,6 +28,24 @@ def test_an_id_that_was_given_out_and_never_used_is_forgotten_after_the_session_
     runner = Runner()
     runner.join(fresh="a", known_id=True)
     runner.advance(SESSION_MS)
+    assert runner.joined(runner.join("a")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_of_very_many_ids_that_were_given_out_the_oldest_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that never comes back with one must not make each decision slower. Who comes late asks for another."""
+    monkeypatch.setattr(joins, "PENDING_MAX", 2)
+    runner = Runner()
+    for fresh in "abc":
+        assert runner.joined(runner.join(fresh=fresh, known_id=True)).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert runner.joined(runner.join("a")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert {runner.join("b"), runner.join("c")} <= runner.parked
+
+
+def test_a_deleted_group_forgets_the_ids_that_it_gave_out() -> None:
+    runner = Runner()
+    runner.join(fresh="a", known_id=True)
+    assert runner.ask(DeleteGroup(runner.token(), "g")).error_code == ErrorCode.NONE
+    assert "session" not in {kind for kind, *_ in runner.timers}
     assert runner.joined(runner.join("a")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ottla.errors import ErrorCode
 from ottla.groups.classic import joins, requests
-from ottla.groups.classic.drafts import Draft, GroupChanged, GroupRemoved
+from ottla.groups.classic.drafts import Draft, GroupChanged, GroupRemoved, timers_of
 from ottla.groups.classic.group import ClassicGroup
 from ottla.groups.classic.rebalance import complete, end_initial_delay, expire_sync, prepare
 from ottla.groups.classic.states import GroupState
@@ -48,7 +48,7 @@ from ottla.groups.confirmations import confirmed
 from ottla.groups.consumer.classic_members import converted, replaced_static, reverted, supports
 from ottla.groups.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatResult, ExpireConsumer, ExpireRevocation, ExpireStep
 from ottla.groups.consumer.context import Context
-from ottla.groups.consumer.facts import ConsumerFact
+from ottla.groups.consumer.facts import ConsumerFact, timers_of_removed
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.groups import ConsumerGroups
 from ottla.groups.consumer.member import JOINING, ConsumerMember
@@ -62,6 +62,8 @@ from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, O
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 
 __all__ = ["GroupCoordinator", "GroupSettings"]
+
+Decide = Callable[[Any, int], Decision]
 
 NOTHING: Final = Decision()
 EXPIRIES: Final = (ExpireConsumer, ExpireRevocation, ExpireStep)
@@ -77,11 +79,9 @@ class GroupCoordinator:
         self._groups: dict[str, ClassicGroup] = {}
         self._stored: dict[str, GroupMetadataValue] = {}
         self._offsets = CommittedOffsets()
-        self._deciders: dict[type, Callable[[Any, int], Decision]] = {
-            JoinGroup: self._join,
+        self._deciders: dict[type, Decide] = {
             SyncGroup: self._sync,
             Heartbeat: self._heartbeat,
-            LeaveGroup: self._leave,
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroup: self._delete,
@@ -90,10 +90,16 @@ class GroupCoordinator:
             ExpireRebalance: self._expire_rebalance,
             ExpireSync: self._expire_sync,
             ExpireOffsets: self._expire_offsets,
-            ConsumerHeartbeat: self._consumer_heartbeat,
             **OffsetDecisions(settings, self._offsets, self._find).deciders,
             **self._consumer.deciders,
-            **dict.fromkeys(EXPIRIES, self._expire_consumer),
+            **_ending_timers(
+                {
+                    JoinGroup: self._join,
+                    LeaveGroup: self._leave,
+                    ConsumerHeartbeat: self._consumer_heartbeat,
+                    **dict.fromkeys(EXPIRIES, self._expire_consumer),
+                }
+            ),
         }
 
     # -- the machine --------------------------------------------------------------------------------------------------
@@ -229,6 +235,7 @@ class GroupCoordinator:
             decision,
             records=(*self._group_tombstone(command.group_id), *decision.records),
             facts=(GroupRemoved(command.group_id), *decision.facts),
+            ended=timers_of(known),
             replies=(*decision.replies, *_sent_away(known)),
         )
 
@@ -375,6 +382,7 @@ class GroupCoordinator:
         return Decision(
             records=(*self._offsets.tombstones_of_group(group.group_id), *self._tombstones(group)),
             facts=(GroupRemoved(group.group_id),),
+            ended=timers_of(group) if isinstance(group, ClassicGroup) else (),
             replies=((command.token, DeleteResult(ErrorCode.NONE)),),
         )
 
@@ -384,6 +392,20 @@ class GroupCoordinator:
 
     def _group_tombstone(self, group_id: str) -> list[StoredRecord]:
         return [StoredRecord(GroupMetadataKey(group_id), None)] if group_id in self._stored else []
+
+
+def _ending_timers(deciders: dict[type, Decide]) -> dict[type, Decide]:
+    """Returns the deciders such that members of consumer groups that they remove leave no timer behind."""
+
+    def ending(decide: Decide) -> Decide:
+        def decided(command: Any, now_ms: int) -> Decision:
+            decision = decide(command, now_ms)
+            ended = timers_of_removed(decision.records)
+            return replace(decision, ended=(*decision.ended, *ended)) if ended else decision
+
+        return decided
+
+    return {kind: ending(decide) for kind, decide in deciders.items()}
 
 
 def _error_of_unknown(group_id: str) -> ErrorCode:

@@ -286,6 +286,8 @@ class Shard(Generic[M]):
             self._asked.extendleft(_Asked(command, command.token) for command in reversed(self._waiting.wake(key)))
         for park in decision.parks:
             self._waiting.park(park)
+        for name in decision.ended:
+            self._end_timer(name)
         for timer in decision.timers:
             self._set_timer(timer)
         if decision.is_free:
@@ -386,11 +388,14 @@ class Shard(Generic[M]):
             self._on_lost()
 
     def _set_timer(self, timer: Timer) -> None:
-        old = self._timers.pop(timer.name, None)
-        if old is not None:
-            old.cancel()
+        self._end_timer(timer.name)
         delay_ms = timer.deadline_ms - self._world.clock.now_ms()
         self._timers[timer.name] = self._world.timers.call_later_ms(max(0, delay_ms), lambda: self._on_timer(timer))
+
+    def _end_timer(self, name: tuple[str, ...]) -> None:
+        old = self._timers.pop(name, None)
+        if old is not None:
+            old.cancel()
 
     def _on_timer(self, timer: Timer) -> None:
         self._timers.pop(timer.name, None)

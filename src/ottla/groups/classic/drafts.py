@@ -36,13 +36,16 @@ class GroupSettled(Struct, frozen=True):
 
 
 class Draft(Struct):
-    """``group`` is ours to change. Timers need no cancelling: their commands say which generation they belong to."""
+    """``group`` is ours to change. Timers may come late: their commands say which generation they belong to.
+
+    ``timers`` has what was said last of each: when it runs, or None, that it is given up.
+    """
 
     group: ClassicGroup
     settings: GroupSettings
     now_ms: int
     records: list[StoredRecord] = field(default_factory=list)
-    timers: list[Timer] = field(default_factory=list)
+    timers: dict[tuple[str, ...], Timer | None] = field(default_factory=dict)
     replies: list[tuple[int, Any]] = field(default_factory=list)
     effects: list[GroupSettled] = field(default_factory=list)
 
@@ -60,27 +63,49 @@ class Draft(Struct):
 
     def expect_life(self, member: Member) -> None:
         """Starts the member's next session timeout: it is alive now."""
-        self.timers.append(session_timer(self.group.group_id, member, self.now_ms))
+        self._set(session_timer(self.group.group_id, member, self.now_ms))
 
     def expect_member(self, member_id: str, *, timeout_ms: int) -> None:
         """Sets the time by which the member should have joined, or have been answered."""
         group_id = self.group.group_id
-        self.timers.append(Timer(("session", group_id, member_id), self.now_ms + timeout_ms, ExpireMember(group_id, member_id)))
+        self._set(Timer(("session", group_id, member_id), self.now_ms + timeout_ms, ExpireMember(group_id, member_id)))
+
+    def expect_nobody(self) -> None:
+        """Ends the waits for members: there are none."""
+        self.timers |= dict.fromkeys(_gathering(self.group.group_id))
+
+    def remove(self, member_id: str) -> None:
+        """Removes the member, or the id of one that has not joined yet, and ends its session."""
+        group = self.group
+        if member_id in group.pending:
+            del group.pending[member_id]
+        else:
+            group.remove(member_id)
+        self.timers["session", group.group_id, member_id] = None
+
+    def rename_static(self, group_instance_id: str, member_id: str) -> Member:
+        """Gives the static member a new id, and ends the session of the old one. Returns what it was before."""
+        old = self.group.rename_static(group_instance_id, member_id)
+        self.timers["session", self.group.group_id, old.member_id] = None
+        return old
 
     def expect_more_members(self, *, delay_ms: int, remaining_ms: int) -> None:
         group = self.group
         command = EndInitialDelay(group.group_id, group.generation_id, delay_ms, remaining_ms)
-        self.timers.append(Timer(("rebalance", group.group_id), self.now_ms + delay_ms, command))
+        self._set(Timer(("rebalance", group.group_id), self.now_ms + delay_ms, command))
 
     def expect_joins(self) -> None:
         group = self.group
         deadline_ms = self.now_ms + group.rebalance_timeout_ms
-        self.timers.append(Timer(("rebalance", group.group_id), deadline_ms, ExpireRebalance(group.group_id, group.generation_id)))
+        self._set(Timer(("rebalance", group.group_id), deadline_ms, ExpireRebalance(group.group_id, group.generation_id)))
 
     def expect_syncs(self) -> None:
         group = self.group
         deadline_ms = self.now_ms + group.rebalance_timeout_ms
-        self.timers.append(Timer(("sync", group.group_id), deadline_ms, ExpireSync(group.group_id, group.generation_id)))
+        self._set(Timer(("sync", group.group_id), deadline_ms, ExpireSync(group.group_id, group.generation_id)))
+
+    def _set(self, timer: Timer) -> None:
+        self.timers[timer.name] = timer
 
     def decision(self) -> Decision:
         self.group.check()
@@ -89,7 +114,8 @@ class Draft(Struct):
         return Decision(
             records=tuple(self.records),
             facts=(GroupChanged(self.group),),
-            timers=tuple(self.timers),
+            ended=tuple(name for name, timer in self.timers.items() if timer is None),
+            timers=tuple(timer for timer in self.timers.values() if timer is not None),
             replies=tuple(self.replies),
             effects=tuple(self.effects),
         )
@@ -98,3 +124,12 @@ class Draft(Struct):
 def session_timer(group_id: str, member: Member, now_ms: int) -> Timer:
     command = ExpireMember(group_id, member.member_id)
     return Timer(("session", group_id, member.member_id), now_ms + member.session_timeout_ms, command)
+
+
+def timers_of(group: ClassicGroup) -> tuple[tuple[str, ...], ...]:
+    """Names the timers of a group without members, or whose members are of another group now."""
+    return (*_gathering(group.group_id), *(("session", group.group_id, member_id) for member_id in group.pending))
+
+
+def _gathering(group_id: str) -> tuple[tuple[str, ...], ...]:
+    return ("rebalance", group_id), ("sync", group_id)

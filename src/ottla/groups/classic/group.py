@@ -31,7 +31,7 @@ class ClassicGroup(Struct):
     leader_id: str | None = None  # a member, unless there is none
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)  # group_instance_id -> member_id
-    pending: set[str] = field(default_factory=set)  # ids given out by MEMBER_ID_REQUIRED that have not joined yet
+    pending: dict[str, None] = field(default_factory=dict)  # ids given out by MEMBER_ID_REQUIRED that have not joined yet, in this order
     is_initial_rebalance: bool = False  # PreparingRebalance came from Empty, and waits for more members
     is_member_added: bool = False  # during the initial rebalance: it may be prolonged
 
@@ -198,7 +198,7 @@ class ClassicGroup(Struct):
 
     def put(self, member: Member) -> None:
         """Puts the member into the group, in place of its earlier state."""
-        self.pending.discard(member.member_id)
+        self.pending.pop(member.member_id, None)
         self.members[member.member_id] = member
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
@@ -242,7 +242,7 @@ class ClassicGroup(Struct):
         syncing = any(member.sync_token is not None for member in members)
         assert (self.leader_id is None) == (not self.members), "a group has a leader exactly when it has members"
         assert self.leader_id is None or self.leader_id in self.members, "the leader is a member"
-        assert not self.pending & self.members.keys(), "a pending member has not joined"
+        assert self.pending.keys().isdisjoint(self.members.keys()), "a pending member has not joined"
         assert self.static_members == {
             member.group_instance_id: member.member_id for member in members if member.group_instance_id is not None
         }, "each instance id belongs to the member that carries it"

@@ -7,6 +7,8 @@ id is fenced, and a stable group does not rebalance for it.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.errors import ErrorCode
 from ottla.groups.classic.drafts import Draft
 from ottla.groups.classic.members import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
@@ -14,12 +16,16 @@ from ottla.groups.classic.rebalance import complete_if_all_joined, current_gener
 from ottla.groups.classic.states import GroupState
 from ottla.groups.commands import NO_MEMBER, JoinGroup, JoinResult, SyncResult
 
+PENDING_MAX: Final = 10_000
+"""So many ids wait to come back in one group: each decision looks through them. Who comes with an older one gets another."""
+
 
 def join(draft: Draft, command: JoinGroup) -> None:
     group = draft.group
     if not _has_room_for(draft, command.member_id):
-        group.pending.discard(command.member_id)
-        if command.member_id in group.members:
+        if command.member_id in group.pending:
+            draft.remove(command.member_id)
+        elif command.member_id in group.members:
             dismiss(draft, command.member_id)
         draft.reply(command.token, JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, NO_MEMBER))
         complete_if_all_joined(draft)
@@ -51,11 +57,13 @@ def _has_room_for(draft: Draft, member_id: str) -> bool:
 
 def _join_unnamed(draft: Draft, command: JoinGroup) -> None:
     group, member_id = draft.group, command.fresh_member_id
-    assert member_id not in group.members.keys() | group.pending, "a fresh member id is used once"
+    assert not any(member_id in ids for ids in (group.members, group.pending)), "a fresh member id is used once"
     if command.group_instance_id is not None and command.group_instance_id in group.static_members:
         _replace_static(draft, command, command.group_instance_id)
     elif command.requires_known_member_id and command.group_instance_id is None:
-        group.pending.add(member_id)
+        if len(group.pending) >= PENDING_MAX:
+            draft.remove(next(iter(group.pending)))
+        group.pending[member_id] = None
         draft.expect_member(member_id, timeout_ms=command.session_timeout_ms)
         draft.reply(command.token, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     else:
@@ -131,7 +139,7 @@ def _replace_static(draft: Draft, command: JoinGroup, group_instance_id: str) ->
     """Replaces the static member that came back under a new id; the old id is fenced at once, also where it waits."""
     group = draft.group
     old_leader_id = group.leader_id
-    old = group.rename_static(group_instance_id, command.fresh_member_id)
+    old = draft.rename_static(group_instance_id, command.fresh_member_id)
     if old.join_token is not None:
         draft.reply(old.join_token, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
     if old.sync_token is not None:

@@ -64,7 +64,7 @@ def complete(draft: Draft) -> None:
     group = draft.group
     for member in list(group.members.values()):
         if member.join_token is None and not member.is_static:
-            group.remove(member.member_id)
+            draft.remove(member.member_id)
     if not group.members:
         _begin_empty_generation(draft)
     elif group.elect_joined_leader():
@@ -79,6 +79,7 @@ def _begin_empty_generation(draft: Draft) -> None:
     group.protocol_name = None
     group.is_initial_rebalance = False
     group.transition_to(GroupState.EMPTY, draft.now_ms)
+    draft.expect_nobody()
     draft.store()
     draft.settle()
 
@@ -123,7 +124,7 @@ def expire_sync(draft: Draft) -> None:
     late = [member.member_id for member in group.members.values() if member.is_sync_due]
     if late and group.is_in(GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
         for member_id in late:
-            group.remove(member_id)
+            draft.remove(member_id)
         prepare(draft)
 
 
@@ -134,4 +135,4 @@ def dismiss(draft: Draft, member_id: str) -> None:
         draft.reply(member.join_token, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, NO_MEMBER))
     if member.sync_token is not None:
         draft.reply(member.sync_token, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
-    draft.group.remove(member_id)
+    draft.remove(member_id)

@@ -99,7 +99,7 @@ def _leave_one(draft: Draft, leaving: LeavingMember) -> ErrorCode:
     if leaving.member_id == NO_MEMBER and leaving.group_instance_id is not None:
         leaving = msgspec.structs.replace(leaving, member_id=group.static_members.get(leaving.group_instance_id, NO_MEMBER))
     if leaving.member_id in group.pending:
-        group.pending.discard(leaving.member_id)
+        draft.remove(leaving.member_id)
         return ErrorCode.NONE
     error = group.error_of_member(leaving.member_id, leaving.group_instance_id)
     if not error:
@@ -110,7 +110,7 @@ def _leave_one(draft: Draft, leaving: LeavingMember) -> ErrorCode:
 def expire_member(draft: Draft, member_id: str) -> None:
     """Ends the member's session, or its pending id: then others need no longer wait for it."""
     if member_id in draft.group.pending:
-        draft.group.pending.discard(member_id)
+        draft.remove(member_id)
         complete_if_all_joined(draft)
     else:
         dismiss(draft, member_id)
