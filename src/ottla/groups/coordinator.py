@@ -10,7 +10,7 @@ Time comes in as ``now_ms`` and is written to records: it should be the time of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -48,10 +48,11 @@ from ottla.groups.confirmations import confirmed
 from ottla.groups.consumer.classic_members import converted, replaced_static, reverted, supports
 from ottla.groups.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatResult, ExpireConsumer, ExpireRevocation, ExpireStep
 from ottla.groups.consumer.context import Context
-from ottla.groups.consumer.facts import ConsumerFact, timers_of_removed
+from ottla.groups.consumer.facts import ConsumerFact
 from ottla.groups.consumer.group import ConsumerGroup
 from ottla.groups.consumer.groups import ConsumerGroups
 from ottla.groups.consumer.member import JOINING, ConsumerMember
+from ottla.groups.ended_timers import Decide, ending_timers
 from ottla.groups.offset_decisions import OffsetDecisions, answer
 from ottla.groups.offsets import CommittedOffsets
 from ottla.groups.records import fits_record
@@ -62,8 +63,6 @@ from ottla.messages.group_records import GroupMetadataKey, GroupMetadataValue, O
 from ottla.metadata.image import EMPTY_IMAGE, ClusterImage
 
 __all__ = ["GroupCoordinator", "GroupSettings"]
-
-Decide = Callable[[Any, int], Decision]
 
 NOTHING: Final = Decision()
 EXPIRIES: Final = (ExpireConsumer, ExpireRevocation, ExpireStep)
@@ -92,14 +91,10 @@ class GroupCoordinator:
             ExpireOffsets: self._expire_offsets,
             **OffsetDecisions(settings, self._offsets, self._find).deciders,
             **self._consumer.deciders,
-            **_ending_timers(
-                {
-                    JoinGroup: self._join,
-                    LeaveGroup: self._leave,
-                    ConsumerHeartbeat: self._consumer_heartbeat,
-                    **dict.fromkeys(EXPIRIES, self._expire_consumer),
-                }
-            ),
+            JoinGroup: ending_timers(self._join),
+            LeaveGroup: ending_timers(self._leave),
+            ConsumerHeartbeat: ending_timers(self._consumer_heartbeat),
+            **dict.fromkeys(EXPIRIES, ending_timers(self._expire_consumer)),
         }
 
     # -- the machine --------------------------------------------------------------------------------------------------
@@ -236,7 +231,7 @@ class GroupCoordinator:
             records=(*self._group_tombstone(command.group_id), *decision.records),
             facts=(GroupRemoved(command.group_id), *decision.facts),
             ended=timers_of(known),
-            replies=(*decision.replies, *_sent_away(known)),
+            replies=(*decision.replies, *requests.sent_away(known)),
         )
 
     def _sync(self, command: SyncGroup, now_ms: int) -> Decision:
@@ -394,28 +389,5 @@ class GroupCoordinator:
         return [StoredRecord(GroupMetadataKey(group_id), None)] if group_id in self._stored else []
 
 
-def _ending_timers(deciders: dict[type, Decide]) -> dict[type, Decide]:
-    """Returns the deciders such that members of consumer groups that they remove leave no timer behind."""
-
-    def ending(decide: Decide) -> Decide:
-        def decided(command: Any, now_ms: int) -> Decision:
-            decision = decide(command, now_ms)
-            ended = timers_of_removed(decision.records)
-            return replace(decision, ended=(*decision.ended, *ended)) if ended else decision
-
-        return decided
-
-    return {kind: ending(decide) for kind, decide in deciders.items()}
-
-
 def _error_of_unknown(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-
-
-def _sent_away(group: ClassicGroup) -> Iterator[tuple[int, Any]]:
-    """Yields answers that send waiting members away, to join again in the consumer group."""
-    for member in group.members.values():
-        if member.join_token is not None:
-            yield member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-        if member.sync_token is not None:
-            yield member.sync_token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)

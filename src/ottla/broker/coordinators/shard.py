@@ -28,6 +28,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ottla.broker.coordinators.batches import SLICE_RECORDS, EncodeRecord, encoded, stage, stage_marker
+from ottla.broker.coordinators.machine_timers import MachineTimers
 from ottla.broker.coordinators.owed import OwedEffects, note_end
 from ottla.broker.coordinators.parked import ParkedCommands
 from ottla.broker.replicas.partition import Partition
@@ -97,7 +98,7 @@ class Shard(Generic[M]):
         self._parked: dict[int, asyncio.Future[Any]] = {}
         self._waiting = ParkedCommands(world, self._answer)
         self._decided: list[Decision] = []  # and applied, in this turn; not written yet
-        self._timers: dict[tuple[str, ...], TimerHandle] = {}
+        self._timers: Final = MachineTimers(world, lambda timer: self._ask(_Asked(timer.command, timer=timer)))
         self._asked: deque[_Asked] = deque()
         self._is_deciding = False
         self._last_token = 0
@@ -239,9 +240,7 @@ class Shard(Generic[M]):
                 await slices.next()
 
     def _given_up(self) -> Iterator[None]:
-        while self._timers:
-            self._timers.popitem()[1].cancel()
-            yield
+        yield from self._timers.end_all()
         yield from self._machine.dismantle()
 
     def _ask(self, asked: _Asked) -> None:
@@ -287,9 +286,9 @@ class Shard(Generic[M]):
         for park in decision.parks:
             self._waiting.park(park)
         for name in decision.ended:
-            self._end_timer(name)
+            self._timers.end(name)
         for timer in decision.timers:
-            self._set_timer(timer)
+            self._timers.set(timer)
         if decision.is_free:
             for token, value in decision.replies:
                 self._answer(token, value)
@@ -332,7 +331,7 @@ class Shard(Generic[M]):
             future.set_exception(error)
         timer = asked.timer
         if timer is not None and timer.name not in self._timers and not self._is_closed:
-            self._set_timer(Timer(timer.name, self._world.clock.now_ms() + RETRY_MS, timer.command))
+            self._timers.set(Timer(timer.name, self._world.clock.now_ms() + RETRY_MS, timer.command))
 
     def _reply_when_committed(self, decided: list[Decision]) -> None:
         if self._is_closed:
@@ -386,17 +385,3 @@ class Shard(Generic[M]):
         if error is not None and not self._is_closed:
             log.error("shard_append_failed", topic=self.partition.topic, partition=self.partition.index, error=str(error))
             self._on_lost()
-
-    def _set_timer(self, timer: Timer) -> None:
-        self._end_timer(timer.name)
-        delay_ms = timer.deadline_ms - self._world.clock.now_ms()
-        self._timers[timer.name] = self._world.timers.call_later_ms(max(0, delay_ms), lambda: self._on_timer(timer))
-
-    def _end_timer(self, name: tuple[str, ...]) -> None:
-        old = self._timers.pop(name, None)
-        if old is not None:
-            old.cancel()
-
-    def _on_timer(self, timer: Timer) -> None:
-        self._timers.pop(timer.name, None)
-        self._ask(_Asked(timer.command, timer=timer))

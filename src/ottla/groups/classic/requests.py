@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import msgspec
 
 from ottla.errors import ErrorCode
@@ -15,6 +18,7 @@ from ottla.groups.commands import (
     DescribeResult,
     Heartbeat,
     HeartbeatResult,
+    JoinResult,
     LeaveGroup,
     LeaveResult,
     LeavingMember,
@@ -115,6 +119,15 @@ def expire_member(draft: Draft, member_id: str) -> None:
     else:
         dismiss(draft, member_id)
         rebalance(draft)
+
+
+def sent_away(group: ClassicGroup) -> Iterator[tuple[int, Any]]:
+    """Yields answers that send waiting members away, to join again in the consumer group."""
+    for member in group.members.values():
+        if member.join_token is not None:
+            yield member.join_token, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        if member.sync_token is not None:
+            yield member.sync_token, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
 
 
 def describe(group: ClassicGroup) -> DescribeResult:

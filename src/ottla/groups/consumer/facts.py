@@ -8,11 +8,7 @@ from msgspec import Struct
 
 from ottla.groups.consumer.commands import ExpireStep
 from ottla.machine import StoredRecord, Timer
-from ottla.messages.consumer_group_records import (
-    ConsumerGroupMemberMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataKey,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
+from ottla.messages.consumer_group_records import ConsumerGroupTargetAssignmentMetadataKey, ConsumerGroupTargetAssignmentMetadataValue
 from ottla.metadata.image import ClusterImage
 
 
@@ -45,12 +41,6 @@ class StepDue(Struct, frozen=True):
         if self.deadline_ms is not None:
             command = ExpireStep(self.group_id, self.member_id)
             yield Timer(("step", self.group_id, self.member_id), self.deadline_ms, command)
-
-
-def timers_of_removed(records: Iterable[StoredRecord]) -> tuple[tuple[str, ...], ...]:
-    """Names the timers of the members that the records remove."""
-    gone = (record.key for record in records if isinstance(record.key, ConsumerGroupMemberMetadataKey) and record.value is None)
-    return tuple((kind, key.group_id, key.member_id) for key in gone for kind in ("session", "revocation", "step"))
 
 
 class GroupAssigned(Struct, frozen=True):
