@@ -22,6 +22,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.loggers import send_to
 from ottla.messages.acl_codes import CLUSTER, Operation, PatternType, Permission, ResourceType
 from ottla.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ottla.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -320,6 +321,20 @@ def test_only_who_may_describe_a_topic_learns_that_there_is_none_to_delete() -> 
         for name in ("t", "none"):
             await allow(admin, "alice", Operation.DESCRIBE, ResourceType.TOPIC, name)
         assert await deleted() == {"t": ErrorCode.TOPIC_AUTHORIZATION_FAILED, "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    with_secured(body)
+
+
+def test_who_has_all_rights_to_the_cluster_deletes_any_topic() -> None:
+    """In Kafka that is DELETE on the cluster, which no ACL is of, but one of ALL; it is reported to nobody."""
+
+    async def body(broker: SimBroker, admin: Cluster) -> None:
+        alice = broker.client("alice")
+        await allow(admin, "alice", Operation.ALL, ResourceType.CLUSTER, "kafka-cluster")
+        answer = await alice.ask(None, DescribeClusterRequest(include_cluster_authorized_operations=True), DescribeClusterResponse)
+        assert not answer.cluster_authorized_operations >> Operation.DELETE & 1
+        deleted = await Admin(alice).delete_topics(["t", "none"])
+        assert {name: error and error.code for name, error in deleted.items()} == {"t": None, "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
     with_secured(body)
 

@@ -24,8 +24,12 @@ NOT_ASKED: Final = -(2**31)
 """What is reported in place of a bit field that was not asked for."""
 REMEMBERED_MAX: Final = 1000
 """Answers that a connection remembers of each type of resource, while the rules stay as they are."""
-_ALL: Final = tuple(sum(1 << operation for operation in OPERATIONS.get(kind, ())) for kind in sorted(ResourceType))
-"""By the number of the type: hashing an enum's member takes longer than all the rest of a question."""
+DEFINED: Final = tuple(sum(1 << operation for operation in OPERATIONS.get(kind, ())) for kind in sorted(ResourceType))
+"""The operations that are reported, by the number of the type: hashing an enum's member takes longer than all the rest of a question."""
+_JUDGED: Final = tuple(
+    bits | (kind == ResourceType.CLUSTER) << Operation.DELETE for kind, bits in zip(sorted(ResourceType), DEFINED, strict=True)
+)
+"""Those that ACLs are asked about: to delete in the cluster, which an ACL of ALL alone allows, is to delete any topic, as in Kafka."""
 
 
 _DENIALS: Final = {
@@ -95,10 +99,10 @@ class AllowAll:
         return self
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
-        return bool(_ALL[resource_type] >> operation & 1)
+        return bool(DEFINED[resource_type] >> operation & 1)
 
     def allowed(self, resource_type: ResourceType, name: str) -> int:
-        return _ALL[resource_type]
+        return DEFINED[resource_type]
 
     def may_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
         return True
@@ -215,7 +219,7 @@ class _Answers(dict[str, int]):
             self.clear()
         authorizer, resource_type = self._authorizer, self._resource_type
         bits = allowed_operations(authorizer.tables, self._asker, resource_type, name, otherwise=authorizer.otherwise)
-        answer = self[name] = bits & _ALL[resource_type]
+        answer = self[name] = bits & _JUDGED[resource_type]
         return answer
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from ottla.broker.authorization import Rights
+from ottla.broker.authorization import DEFINED, Rights
 from ottla.broker.requests.answers import encode_answer
 from ottla.broker.requests.burst_timing import BurstTiming
 from ottla.broker.requests.counted_errors import told_errors
@@ -148,7 +148,7 @@ class RequestContext(msgspec.Struct, eq=False):
 
     def allowed(self, resource_type: ResourceType, name: str) -> int:
         """Returns all that the caller may do with the resource, as a bit field (KIP-430)."""
-        return self.connection.rights.allowed(resource_type, name)
+        return self.connection.rights.allowed(resource_type, name) & DEFINED[resource_type]
 
     def reply(self, response: Response) -> None:
         """Sends the response when its turn comes."""
