@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.broker.transactional import TransactionalProducer
-from tests.client.simulated import KEY, consumer_of, create, with_broker
+from tests.client.simulated import KEY, consumer_of, create, end_of, with_broker
 from tests.quiet import silence
 
 from ottla.admin_http.replica_names import replica_families
@@ -319,6 +319,7 @@ def test_markers_are_judged_by_their_epochs() -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)
         producer = await begun(broker, 2)
+        assert await producer.init() == 0
         assert await producer.write(KEY, b"a") == 0
         epoch = producer.epoch
         assert await producer.mark(KEY, is_commit=True, epoch=epoch - 1, transaction_version=2) == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -328,6 +329,11 @@ def test_markers_are_judged_by_their_epochs() -> None:
         assert await producer.mark(KEY, is_commit=False, epoch=epoch + 1, coordinator_epoch=8) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
         assert await producer.mark(KEY, is_commit=True, epoch=epoch + 1, coordinator_epoch=9) == 0, "repeated"
         assert await producer.mark(TopicPartition("t", 7), is_commit=True, epoch=0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        end = await end_of(broker)
+        assert await producer.mark(KEY, is_commit=True, epoch=-1) == ErrorCode.UNKNOWN_SERVER_ERROR
+        producer.producer_id = -1
+        assert await producer.mark(KEY, is_commit=True, epoch=0) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await end_of(broker) == end, "no marker of no producer is in the log"
 
     with_broker(body)
 

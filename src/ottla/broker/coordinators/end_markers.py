@@ -37,6 +37,13 @@ class GroupMarkers(Protocol):
         ...
 
 
+def _check_has_producer(marker: Marker) -> None:
+    """Raises UNKNOWN_SERVER_ERROR for a marker of no producer, or without an epoch, as Kafka answers: readers stop at such a batch."""
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        text = f"producer id {marker.producer_id} and epoch {marker.producer_epoch}: a transaction has both, from 0 on"
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+
+
 class _Results:
     """One code for each marker and partition, some of which are still to come."""
 
@@ -88,6 +95,7 @@ class EndMarkers:
             try:
                 if key.topic == GROUP_METADATA_TOPIC:
                     led(self._store, image, key.topic, key.partition)
+                    _check_has_producer(marker)
                     eager.run(self._groups.write_marker(key.partition, marker), partial(results.note, [at]))
                 else:
                     partition = self._stage(image, marker, key)
@@ -106,6 +114,7 @@ class EndMarkers:
         if key.topic == TRANSACTION_STATE_TOPIC:  # it is part of no transaction
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = led(self._store, image, key.topic, key.partition)
+        _check_has_producer(marker)
         write_marker(partition, partition.led_epoch, marker, self._world.clock.now_ms())
         return partition
 
