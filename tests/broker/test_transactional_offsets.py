@@ -82,6 +82,20 @@ def test_several_commits_of_one_transaction_are_each_written(level: int) -> None
 
 
 @BOTH
+def test_the_transaction_is_looked_at_before_the_generation(level: int) -> None:
+    async def body(broker: SimBroker) -> None:
+        await create(broker)
+        producer = await begun(broker, level)
+        producer.producer_id += 1
+        assert await producer.commit_offsets("g", {KEY: 5}, generation_id=3, adds=False) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        producer.producer_id -= 1
+        assert await producer.commit_offsets("g", {KEY: 5}, generation_id=3) == ErrorCode.ILLEGAL_GENERATION
+        assert (await producer.describe()).transaction_state == "Ongoing", "as in Kafka, the group is in it"
+
+    with_broker(body)
+
+
+@BOTH
 def test_a_zombie_commits_no_offsets(level: int) -> None:
     async def body(broker: SimBroker) -> None:
         await create(broker)

@@ -13,6 +13,7 @@ from ottla.groups.commands import CommitInTransaction, DeleteGroup, DeleteOffset
 from ottla.groups.consumer.commands import DescribeConsumerGroup, ExpireConsumer, ResolveRegexes
 from ottla.groups.consumer.group import FIRST_EPOCH
 from ottla.groups.consumer.member import MemberState
+from ottla.machine import Writer
 from ottla.metadata.image import RESOURCE_GROUP
 
 ORDERS = topic_id("orders")
@@ -362,7 +363,7 @@ def test_producers_commit_for_members_in_their_epoch_and_without_a_name_for_the_
 
     def code(member_id: str, epoch: int, index: int = 0) -> int:
         offsets = (OffsetToCommit("orders", index, 1, 0, "", ORDERS),)
-        asked = CommitInTransaction(runner.token(), GROUP, epoch, member_id, None, offsets)  # without a writer nothing is written
+        asked = CommitInTransaction(runner.token(), GROUP, epoch, member_id, None, offsets, Writer(7, 0, 0))
         return runner.ask(asked).error_codes[0]
 
     assert code("a", 3) == code("a", 2) == code("", -1) == ErrorCode.NONE

@@ -136,10 +136,7 @@ class CommitOffsets(Command["CommitResult"], msgspec.Struct, frozen=True):
 
 
 class CommitInTransaction(Command["CommitResult"], msgspec.Struct, frozen=True):
-    """The offsets count when the producer's transaction is committed. Member and generation are checked where they are given (KIP-447).
-
-    Without a ``writer`` there are no offsets: the answer is one code, whether this producer may commit some.
-    """
+    """The offsets count when the producer's transaction is committed. Member and generation are checked where they are given (KIP-447)."""
 
     token: int
     group_id: str
@@ -147,7 +144,7 @@ class CommitInTransaction(Command["CommitResult"], msgspec.Struct, frozen=True):
     member_id: str
     group_instance_id: str | None
     offsets: tuple[OffsetToCommit, ...]
-    writer: Writer | None = None
+    writer: Writer
 
 
 class EndTransaction(Command[None], msgspec.Struct, frozen=True):

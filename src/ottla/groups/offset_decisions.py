@@ -82,8 +82,8 @@ class OffsetDecisions:
             error = ErrorCode.ILLEGAL_GENERATION if command.generation_id > NO_GENERATION else _error_of_name(command.group_id)
         else:
             error = group.error_of_transactional_commit(command)
-        if command.writer is None or error:
-            return answer(command.token, CommitResult((error,) * max(1, len(command.offsets))))
+        if error:
+            return answer(command.token, CommitResult((error,) * len(command.offsets)))
         errors = {text: self._error_of_metadata(text) for text in {offset.metadata for offset in command.offsets}}
         codes = tuple([errors[offset.metadata] for offset in command.offsets])
         taken = command.offsets if not any(codes) else [offset for offset, code in zip(command.offsets, codes) if not code]

@@ -1,8 +1,8 @@
 """TxnOffsetCommit, versions 0-5: how far a group has read, as part of a producer's transaction; one result each partition (KIP-98).
 
 v3 names the member and its generation, which are checked (KIP-447). v5 adds the group's partition of ``__consumer_offsets`` to the
-transaction; before, AddOffsetsToTxn has done that, and it is verified (KIP-890). The offsets are in the log before the answer leaves, and
-count when the transaction is committed.
+transaction; before, AddOffsetsToTxn has done that, and it is verified (KIP-890). That comes first: the group is in the transaction of a
+member that is refused, too. The offsets are in the log before the answer leaves, and count when the transaction is committed.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ async def _commit(
     if not parts.groups.fits_batch(group_id, len(offsets)):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    async def ask(writer: Writer | None, offsets: tuple[OffsetToCommit, ...] = ()) -> tuple[int, ...]:
+    if not offsets:
+        return ()
+
+    async def ask(writer: Writer) -> tuple[int, ...]:
         def command(token: int) -> CommitInTransaction:
             return CommitInTransaction(
                 token, group_id, request.generation_id, request.member_id, request.group_instance_id, offsets, writer
@@ -105,15 +108,12 @@ async def _commit(
 
         return (await parts.groups.ask(group_id, command)).error_codes
 
-    [code] = await ask(None)
-    if code or not offsets:
-        return (code,) * len(offsets)
     for _ in range(ROUNDS_MAX):
         producers = parts.groups.shard_of(group_id).partition.log.producers
         count = producers.marker_count(request.producer_id)
         await _permit(parts, context, request, producers)
         try:
-            return await ask(Writer(request.producer_id, request.producer_epoch, count), offsets)
+            return await ask(Writer(request.producer_id, request.producer_epoch, count))
         except KafkaError as error:
             if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 raise
