@@ -25,6 +25,7 @@ from ottla.messages.describe_quorum import DescribeQuorumRequest, PartitionData,
 from ottla.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from ottla.messages.find_coordinator import FindCoordinatorRequest
 from ottla.messages.incremental_alter_configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from ottla.messages.init_producer_id import InitProducerIdRequest
 from ottla.messages.list_config_resources import ListConfigResourcesRequest
 from ottla.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ottla.messages.list_transactions import ListTransactionsRequest
@@ -407,6 +408,13 @@ def test_the_only_voter_is_described_where_it_has_no_listener_of_its_own(tmp_pat
         with client_of(broker) as client:
             quorum = client.ask(DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])]), 2)
         assert [(end.name, end.port) for end in quorum.nodes[0].listeners] == [("PLAINTEXT", client_port(broker))]
+
+
+@pytest.mark.parametrize("transactional_id", [None, "x"])
+def test_a_producers_id_comes_with_its_epoch(client: RawClient, transactional_id: str | None) -> None:
+    for producer_id, epoch in ((7, -1), (-1, 0)):
+        answer = client.ask(InitProducerIdRequest(transactional_id, 60_000, producer_id, epoch), 4)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
 def client_port(broker: BrokerThread) -> int:

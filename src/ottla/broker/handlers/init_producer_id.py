@@ -15,6 +15,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import CLUSTER, Operation, ResourceType
 from ottla.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ottla.transactions.commands import InitProducerId
+from ottla.transactions.transaction import NO_PRODUCER_ID
+from ottla.types import NO_EPOCH
 
 
 async def handle(parts: Parts, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -22,9 +24,11 @@ async def handle(parts: Parts, context: RequestContext, request: InitProducerIdR
         if request.transactional_id is None:
             if not _may_be_idempotent(context):
                 raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            _check_producer(request)
             return InitProducerIdResponse(producer_id=await parts.controller.next_producer_id(), producer_epoch=0)
         if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        _check_producer(request)
         return await _begin(parts, context, request, request.transactional_id)
     except KafkaError as error:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NOT_CONTROLLER else error.code
@@ -36,6 +40,13 @@ def _may_be_idempotent(context: RequestContext) -> bool:
     if context.connection.rights.may_anywhere(Operation.WRITE, ResourceType.TOPIC):
         return True
     return context.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER)
+
+
+def _check_producer(request: InitProducerIdRequest) -> None:
+    """Raises INVALID_REQUEST for a producer's id without its epoch, or an epoch without an id."""
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
+        text = f"producer id {request.producer_id} and epoch {request.producer_epoch}: both are given, or none is (-1)"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
 async def _begin(parts: Parts, context: RequestContext, request: InitProducerIdRequest, transactional_id: str) -> InitProducerIdResponse:
