@@ -79,6 +79,19 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     assert [(wanted.partition, wanted.fetch_offset) for _, wanted in plan.partitions()] == [(1, 7), (2, 7)]
 
 
+def test_a_session_begins_with_what_its_first_request_also_forgets() -> None:
+    plan = sessions().plan(request(0, 0, 0, 1, forgotten=(1,)), uses_topic_ids=False, now_ms=0)
+    assert answered(plan, p0=0, p1=0) == [0, 1]
+    assert [wanted.partition for _, wanted in plan.partitions()] == [0, 1]
+
+
+def test_a_session_ends_with_its_last_partition() -> None:
+    cache = sessions()
+    first = cache.plan(request(0, 0, 0), uses_topic_ids=False, now_ms=0)
+    last = cache.plan(request(first.session_id, 1, forgotten=(0,)), uses_topic_ids=False, now_ms=0)
+    assert (last.session_id, list(last.partitions()), len(cache)) == (0, [], 0)
+
+
 def test_a_partition_that_gave_data_moves_to_the_end_of_the_queue() -> None:
     cache = sessions()
     first = cache.plan(request(0, 0, 0, 1), uses_topic_ids=False, now_ms=0)
@@ -231,7 +244,7 @@ def test_a_watch_ends_when_its_session_is_evicted() -> None:
 def test_what_is_due_is_in_the_order_of_the_session(count: int) -> None:
     """Few among many are sorted, many are found by going through all: the order is the same."""
     session = FetchSession(1, uses_topic_ids=False, now_ms=0)
-    session.update(request(1, 1, *range(count)))
+    session.add(request(1, 1, *range(count)))
     for index in (0, 1):
         session.move_to_end(("t", index))
     for index in (1, 0, count - 1):

@@ -7,7 +7,8 @@ session id     epoch           meaning
 0              0               start a session with these partitions
 n              -1              end session n, then as without a session
 n              0               end session n, then start another
-n              the next one    partitions to add or change, partitions to forget; all others stay
+n              the next one    partitions to add or change, partitions to forget; all others stay;
+                               with the last one forgotten, the session ends
 =============  ==============  ======================================================================
 
 A *watched* session knows which of its partitions are *due*: named by the last request, changed since they were answered, or not read to
@@ -121,7 +122,8 @@ class FetchSession:
         self.watch = watch
         self.due = {} if watch is None else dict.fromkeys(self.partitions)
 
-    def update(self, request: FetchRequest) -> None:
+    def add(self, request: FetchRequest) -> None:
+        """Adds the partitions that the request fetches, or changes what it fetches of them."""
         for topic in request.topics:
             for partition in topic.partitions:
                 key = (topic.topic_id if self.uses_topic_ids else topic.topic, partition.partition)
@@ -133,6 +135,9 @@ class FetchSession:
                     cached.request = partition
                 if self.watch is not None:
                     self.due[key] = None
+
+    def forget(self, request: FetchRequest) -> None:
+        """Removes the partitions that the request forgets."""
         for forgotten in request.forgotten_topics_data:
             for index in forgotten.partitions:
                 key = (forgotten.topic_id if self.uses_topic_ids else forgotten.topic, index)
@@ -225,7 +230,7 @@ class FetchSessions:
             begins = request.session_epoch == EPOCH_INITIAL and _partition_count(request) <= PARTITIONS_MAX
             session = self._begin(uses_topic_ids, now_ms) if begins else None
             if session is not None:
-                session.update(request)
+                session.add(request)  # it had none that it could forget
             return FetchPlan(request, session, is_incremental=False, uses_topic_ids=uses_topic_ids)
         return self._resume(request, uses_topic_ids, now_ms)
 
@@ -244,7 +249,11 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
-        session.update(request)
+        session.add(request)
+        session.forget(request)
+        if not session.partitions:
+            self._end(self._sessions.pop(session.session_id))
+            return FetchPlan(request, None, is_incremental=False, uses_topic_ids=uses_topic_ids)
         return FetchPlan(request, session, is_incremental=True, uses_topic_ids=uses_topic_ids)
 
     def _end(self, session: FetchSession | None) -> None:
