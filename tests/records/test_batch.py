@@ -69,11 +69,16 @@ def test_every_flipped_bit_after_the_leader_epoch_is_found() -> None:
 
 def test_each_fault_has_its_code() -> None:
     batch = batch_of()
-    assert code_of(memoryview(batch)[:60]) == ErrorCode.CORRUPT_MESSAGE
-    assert code_of(memoryview(batch)[:-1]) == ErrorCode.CORRUPT_MESSAGE
+    for size in (1, 12, 17, 60, len(batch) - 1):
+        assert code_of(memoryview(batch)[:size]) == ErrorCode.INVALID_RECORD, f"{size} bytes are no complete batch"
     assert code_of(changed(batch, 8, ">i", -5)) == ErrorCode.CORRUPT_MESSAGE
     assert code_of(changed(batch, 17, ">I", 1, with_crc=False)) == ErrorCode.CORRUPT_MESSAGE
-    assert code_of(changed(batch, 16, ">b", 1)) == ErrorCode.INVALID_RECORD
+    assert code_of(changed(batch, 8, ">i", 13)) == ErrorCode.CORRUPT_MESSAGE
+    assert code_of(changed(batch, 8, ">i", 20)) == ErrorCode.CORRUPT_MESSAGE, "a message of another magic, but no batch"
+    for magic in (-1, 3):
+        assert code_of(changed(batch, 16, ">b", magic)) == ErrorCode.CORRUPT_MESSAGE, f"magic {magic}"
+    for magic in (0, 1):
+        assert code_of(changed(batch, 16, ">b", magic)) == ErrorCode.INVALID_RECORD, f"magic {magic}"
     assert code_of(changed(batch, 57, ">i", 2)) == ErrorCode.INVALID_RECORD
     assert code_of(changed(changed(batch, 57, ">i", 0), 23, ">i", -1)) == ErrorCode.INVALID_RECORD
     assert code_of(changed(batch, 21, ">h", 5)) == ErrorCode.UNKNOWN_SERVER_ERROR

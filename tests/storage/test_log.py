@@ -86,7 +86,9 @@ def test_the_batch_is_stored_as_it_came_but_for_offset_and_epoch() -> None:
 def test_a_refused_batch_leaves_no_trace() -> None:
     log = open_log(InstantDisk(), max_message_bytes=200)
     assert code_of(log, batch(b"x" * 200)) == ErrorCode.MESSAGE_TOO_LARGE
-    assert code_of(log, batch()[:-1]) == ErrorCode.CORRUPT_MESSAGE
+    assert code_of(log, batch()[:-1]) == ErrorCode.INVALID_RECORD
+    assert code_of(log, batch(b"x" * 200)[:-1]) == ErrorCode.INVALID_RECORD, "what is no batch is not one too large"
+    assert code_of(log, memoryview(bytearray(bytes(batch(b"x" * 100)) * 2))) == ErrorCode.INVALID_RECORD
     assert not log.tail.has_pending
     assert append(log, batch())[0].base_offset == 0
 
@@ -113,6 +115,12 @@ def test_times_outside_the_bounds_are_refused() -> None:
     claimed[0:8] = bytes(8)
     assert read_header(claimed).attributes & LOG_APPEND_TIME
     assert code_of(log, claimed, now_ms=1000) == ErrorCode.INVALID_TIMESTAMP
+    assert code_of(log_append_time, claimed, now_ms=1000) == ErrorCode.INVALID_TIMESTAMP, "only a broker says so"
+
+
+def test_a_record_without_a_key_is_refused_for_that_whatever_its_time() -> None:
+    log = open_log(InstantDisk(), cleanup_policy="compact", message_timestamp_after_max_ms=500)
+    assert code_of(log, batch(timestamp_ms=99_999, key=None), now_ms=10_000) == ErrorCode.INVALID_RECORD
 
 
 def test_log_append_time_is_the_brokers() -> None:

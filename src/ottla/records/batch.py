@@ -53,6 +53,9 @@ _NOT_FROM_CLIENTS: Final = ~(CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL)  # wh
 
 SEQUENCE_MAX: Final = 2**31 - 1
 _PREFIX: Final = struct.Struct(">qii")  # base offset, length, leader epoch
+_UP_TO_MAGIC: Final = struct.Struct(">qiib")
+_MAGIC_AT: Final = 16
+_MESSAGE_LENGTH_MIN: Final = 14  # of the oldest messages: what is shorter than that is of no magic
 _ATTRIBUTES: Final = struct.Struct(">h")
 _LONG: Final = struct.Struct(">q")
 _CRC: Final = struct.Struct(">I")
@@ -157,11 +160,12 @@ def check_batch(view: memoryview, *, from_client: bool = True) -> tuple[int, ...
     """Returns the header's 13 numbers, when ``view`` is exactly one good batch; by header and CRC only, records are not opened.
 
     ``from_client`` adds what only clients must keep: base offset 0, no attribute that only brokers set. Errors:
-    CORRUPT_MESSAGE (length, CRC), INVALID_RECORD (magic, counts, sequences, control, attributes, more than one batch),
-    UNKNOWN_SERVER_ERROR (codec, as Kafka answers).
+    what ``check_is_one`` raises, CORRUPT_MESSAGE (CRC), INVALID_RECORD (counts, sequences, control, attributes), UNKNOWN_SERVER_ERROR
+    (codec, as Kafka answers).
     """
     size = len(view)
     if size < HEADER_SIZE:
+        check_is_one(view)
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are not a record batch; its header alone has {HEADER_SIZE}")
     header = HEADER.unpack_from(view)
     base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, epoch, sequence, count = header
@@ -179,17 +183,35 @@ def check_batch(view: memoryview, *, from_client: bool = True) -> tuple[int, ...
     return header
 
 
+def check_is_one(view: memoryview) -> None:
+    """Returns where these bytes are one batch by their length and magic; a few bytes are looked at, however many there are.
+
+    INVALID_RECORD where they are another number of batches, none of which is complete or of this magic; CORRUPT_MESSAGE for what no message
+    of any magic is.
+    """
+    size, corrupt, invalid = len(view), ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
+    if size < _MAGIC_AT + 1:
+        raise KafkaError(invalid, f"{size} bytes are not a record batch; its header alone has {HEADER_SIZE}")
+    _, length, _, magic = _UP_TO_MAGIC.unpack_from(view)
+    if length < _MESSAGE_LENGTH_MIN:
+        raise KafkaError(corrupt, f"the batch declares {length} + {LENGTH_OVERHEAD} bytes, {size} came")
+    if not 0 <= magic <= MAGIC:
+        raise KafkaError(corrupt, f"the batch has magic {magic}; only record batches of magic {MAGIC} are taken")
+    if length + LENGTH_OVERHEAD > size:
+        raise KafkaError(invalid, f"the batch declares {length} + {LENGTH_OVERHEAD} bytes, {size} came")
+    if magic != MAGIC:
+        raise KafkaError(invalid, f"the batch has magic {magic}; only record batches of magic {MAGIC} are taken")
+    if length < HEADER_SIZE - LENGTH_OVERHEAD:
+        raise KafkaError(corrupt, f"the batch declares {length} + {LENGTH_OVERHEAD} bytes; its header alone has {HEADER_SIZE}")
+    if length + LENGTH_OVERHEAD < size:
+        raise KafkaError(invalid, "a partition's records must be exactly one batch")
+
+
 def _refuse(view: memoryview, header: tuple[int, ...], *, from_client: bool) -> NoReturn:
     """Raises what is wrong, the first thing first."""
     fields = BatchHeader(*header)
-    size = len(view)
     invalid = ErrorCode.INVALID_RECORD
-    if fields.magic != MAGIC:
-        raise KafkaError(invalid, f"the batch has magic {fields.magic}; only record batches of magic {MAGIC} are taken")
-    if fields.batch_length + LENGTH_OVERHEAD > size or fields.batch_length < HEADER_SIZE - LENGTH_OVERHEAD:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch declares {fields.batch_length} + {LENGTH_OVERHEAD} bytes, {size} came")
-    if fields.batch_length + LENGTH_OVERHEAD < size:
-        raise KafkaError(invalid, "a partition's records must be exactly one batch")
+    check_is_one(view)
     if crc32c(view[CRC_START:]) != fields.crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch fails its CRC, which says {fields.crc:#010x}")
     if fields.count < 1 or fields.count != fields.last_offset_delta + 1:

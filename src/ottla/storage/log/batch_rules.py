@@ -112,7 +112,7 @@ def _apply_all(
     may_be_heavy: bool,
 ) -> tuple[memoryview, int]:
     codec = attributes & CODEC_MASK
-    if not rules.is_log_append_time and attributes & LOG_APPEND_TIME:
+    if attributes & LOG_APPEND_TIME:
         raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "the batch claims LogAppendTime, which only a broker gives")
     is_recompressed = rules.codec not in (-1, codec)
     payload = b""
@@ -173,11 +173,10 @@ def _refuse_records(view: memoryview, rules: BatchRules, now_ms: int) -> None:
     """Raises RecordsRefused, if a record breaks a rule: a time that is not known breaks none."""
     code, refused = ErrorCode.INVALID_RECORD, list[tuple[int, str]]()
     for index, record in enumerate(walk_records(view, limit=rules.unpacked_bytes_max)):
-        text = "" if rules.is_log_append_time else _time_problem(record.timestamp_ms, rules, now_ms)
-        if text:
-            code = ErrorCode.INVALID_TIMESTAMP
-        elif rules.is_compacted and record.key is None:
+        if rules.is_compacted and record.key is None:
             text = "Compacted topic cannot accept message without key"
+        elif text := "" if rules.is_log_append_time else _time_problem(record.timestamp_ms, rules, now_ms):
+            code = ErrorCode.INVALID_TIMESTAMP
         if text:
             refused.append((index, text))
     if refused:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from ottla.errors import ErrorCode, KafkaError, StorageError
-from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, stamp
+from ottla.records.batch import CONTROL, LENGTH_OVERHEAD, LOG_APPEND_TIME, SEQUENCE_MAX, TRANSACTIONAL, check_batch, check_is_one, stamp
 from ottla.records.control import REMOVED_MARKER, EndMarker, end_marker_of
 from ottla.records.iteration import iterate_records
 from ottla.storage.config import LogConfig
@@ -142,6 +142,7 @@ class Tail:
         if self._health.is_failed:
             self._health.check(self._segments.directory)
         if from_client and len(view) > self._max_message_bytes:
+            check_is_one(view)
             refuse_size(len(view), self._max_message_bytes)
         header = check_batch(view, from_client=from_client)
         _, length, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
