@@ -18,7 +18,7 @@ QUORUM = "1@a:1,2@b:2,3@c:3"
     "given",
     [
         {},
-        {"process.roles": "broker"},
+        {"process.roles": "broker,controller"},
         {"process.roles": "broker,controller", "node.id": "3", "controller.quorum.voters": "3@localhost:9093"},
         {"controller.quorum.bootstrap.servers": "localhost:9093"},
     ],
@@ -65,6 +65,7 @@ def test_a_broker_may_ask_servers_for_the_voters() -> None:
     ("given", "why"),
     [
         ({"process.roles": "controller"}, "needs controller.quorum.voters"),
+        ({"process.roles": "broker", "node.id": "4"}, "needs controller.quorum.voters, .* begin a cluster of its own"),
         ({"controller.quorum.voters": "2@a:1"}, "whose node.id is 1"),
         ({"controller.quorum.voters": QUORUM, "node.id": "7"}, "does not have this node"),
         (

@@ -89,6 +89,9 @@ def roles_and_faults(config: BrokerConfig) -> tuple[NodeRoles, list[KafkaError]]
             _check_listener(config)
             _check_node_id(config, "controller.quorum.bootstrap.servers")
             return NodeRoles(frozenset({Role.BROKER}), {}, HomeKind.QUORUM, tuple(map(_server, servers)), formats_itself=False), []
+        if given == ["broker"] and not servers:
+            alone = "without them it would begin a cluster of its own, which process.roles=broker,controller asks for"
+            raise _refused("process.roles=broker", f"needs controller.quorum.voters, the same as the controllers have; {alone}")
         if len(servers) > 1:
             raise _refused("controller.quorum.bootstrap.servers", "lists several servers; a controller needs controller.quorum.voters")
         if not servers or not _has_controller_listener(config):
