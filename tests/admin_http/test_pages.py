@@ -17,8 +17,8 @@ from tests.foreign_clients.wire import RawClient, batch_of
 
 from ottla import sync
 from ottla.admin_http.exposition import Family, Sample, render
-from ottla.admin_http.server import parse_address
 from ottla.broker.tasks.slices import Slices
+from ottla.config.forms import admin_address
 from ottla.errors import KafkaError
 from ottla.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.messages.find_coordinator import FindCoordinatorRequest
@@ -220,13 +220,13 @@ def test_help_and_labels_are_escaped() -> None:
 
 @pytest.mark.parametrize(("text", "address"), [("9644", ("127.0.0.1", 9644)), ("0.0.0.0:1", ("0.0.0.0", 1)), ("[::1]:5", ("::1", 5))])
 def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
+    assert admin_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "host", "host:", "host:x", ":70000"])
+@pytest.mark.parametrize("text", ["", "host", "host:", "host:x", ":70000", "http://127.0.0.1:9644", "https://h:1/metrics:9644"])
 def test_addresses_that_are_none(text: str) -> None:
     with pytest.raises(KafkaError, match=r"ottla\.admin\.listener"):
-        parse_address(text)
+        admin_address(text)
 
 
 def test_a_broker_that_has_no_such_listener_serves_no_pages(broker: BrokerProcess, tmp_path: Path) -> None:

@@ -100,6 +100,39 @@ def test_unknown_keys_are_remembered_with_the_nearest_known_one_and_illegal_valu
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"listener.security.protocol.map": "PLAINTEXT:SASL_TLS"}, "PLAINTEXT:SASL_TLS is not of the form NAME:PROTOCOL"),
+        ({"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,:SSL"}, ":SSL is not of the form NAME:PROTOCOL"),
+        ({"max.connections.per.ip.overrides": "127.0.0.1:x"}, "'127.0.0.1:x' is not of the form address:count"),
+        ({"max.connections.per.ip.overrides": "127.0.0.1"}, "'127.0.0.1' is not of the form address:count"),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip=0 would refuse every connection"),
+        ({"log.dirs": "/a,/b,/a/"}, "log.dirs=/a,/b,/a/ lists /a/ twice"),
+        ({"log.roll.ms": "0"}, "log.roll.ms=0 is below 1"),
+        ({"log.roll.jitter.ms": "-1"}, "log.roll.jitter.ms=-1 is below 0"),
+        *(({f"log.retention.{unit}": "0"}, f"log.retention.{unit}=0 would delete records") for unit in ("ms", "minutes", "hours")),
+        ({"ottla.admin.listener": "http://127.0.0.1:9644"}, "is not of the form host:port or https://host:port"),
+    ],
+)
+def test_what_no_broker_starts_with_is_refused_where_it_is_read(given: dict[str, str], text: str) -> None:
+    """A start, `ottla config lint` and a change of a running broker read it there."""
+    with pytest.raises(KafkaError, match=re.escape(text)) as refused:
+        BrokerConfig(given)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_dynamic_value_that_no_broker_starts_with_is_passed_over() -> None:
+    """Earlier versions recorded such values."""
+    config = BrokerConfig({"log.retention.hours": "-1"})
+    config.set_dynamic(
+        own={"listener.security.protocol.map": "X"}, default={"max.connections.per.ip.overrides": "a:b", "log.retention.ms": "0"}
+    )
+    assert config["listener.security.protocol.map"].startswith("SASL_SSL:SASL_SSL")
+    assert config["max.connections.per.ip.overrides"] == ""
+    assert config["log.retention.ms"] == -1
+
+
 def test_directories_come_from_log_dirs_else_from_log_dir() -> None:
     assert BrokerConfig({"log.dir": "/a"}).log_dirs == ["/a"]
     assert BrokerConfig({"log.dir": "/a", "log.dirs": "/b, /c"}).log_dirs == ["/b", "/c"]

@@ -187,7 +187,7 @@ SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required
         ({"inter.broker.listener.name": "INTERN"}, "inter.broker.listener.name=INTERN is not one of the listeners PLAINTEXT"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "PLAINTEXT://0.0.0.0:9092 is no address that a client can connect to"),
         ({"listeners": "X://127.0.0.1:0"}, "has no protocol for the listener X"),
-        ({"listener.security.protocol.map": "PLAINTEXT:SASL_TLS"}, "PLAINTEXT:SASL_TLS is not of the form NAME:PROTOCOL"),
+        ({"listeners": ""}, "listeners= has none for clients of a broker"),
     ],
 )
 def test_what_a_listener_cannot_ask_for_is_refused(tmp_path: Path, given: dict[str, str], says: str) -> None:

@@ -136,6 +136,17 @@ def test_brokers_have_values_of_their_own_and_for_all(image: ClusterImage) -> No
         (RESOURCE_BROKER, "", ("num.network.threads", SET, "7"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "", ("log.segment.bytes", SET, "1048575"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_BROKER, "1", ("max.connections", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("listener.name.x.max.connections", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "", ("max.connection.creation.rate", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "", ("max.connections.per.ip", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "", ("max.connections.per.ip.overrides", SET, "127.0.0.1:x"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "", ("log.retention.ms", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "", ("log.roll.ms", SET, "0"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("sasl.mechanism.inter.broker.protocol", SET, "GSSAPI"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("listener.security.protocol.map", SET, "PLAINTEXT"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("listener.security.protocol.map", SET, "PLAINTEXT:PLAINTEXT,X:TLS"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("listener.security.protocol.map", SET, "X:SSL"), ErrorCode.INVALID_REQUEST),
+        (RESOURCE_BROKER, "1", ("listener.security.protocol.map", SET, "PLAINTEXT:SSL"), ErrorCode.INVALID_REQUEST),
         (RESOURCE_TOPIC, "t", ("segment.bytes", SET, "1048575"), ErrorCode.INVALID_CONFIG),
         (RESOURCE_TOPIC, "t", ("remote.storage.enable", SET, "true"), ErrorCode.INVALID_CONFIG),
         (RESOURCE_GROUP, "g", ("streams.num.standby.replicas", SET, "3"), ErrorCode.INVALID_CONFIG),
@@ -172,6 +183,23 @@ def test_threads_may_be_halved_and_doubled_and_unknown_keys_are_kept(image: Clus
     with pytest.raises(KafkaError, match="for each of 2 cleaner threads"):
         change_configs(image, RESOURCE_BROKER, "1", edits, config=CONFIG)
     assert change(image, RESOURCE_TOPIC, "t", ("internal.segment.bytes", SET, "2000"))
+
+
+def test_a_protocol_may_be_added_for_a_listener_to_come_and_the_listeners_of_that_node_keep_theirs(image: ClusterImage) -> None:
+    """A map that lacked one was recorded, and the broker did not start with it. A controller of its own has other listeners."""
+    given = {"process.roles": "controller", "node.id": "9", "listeners": "C://:1", "controller.listener.names": "C"}
+    for config in (CONFIG, BrokerConfig(given | {"controller.quorum.voters": "9@a:1"})):
+        edits = [ConfigChange("listener.security.protocol.map", SET, "plaintext:plaintext,X:SASL_SSL")]
+        assert change_configs(image, RESOURCE_BROKER, "1", edits, config=config).records
+        edits = [ConfigChange("listener.security.protocol.map", SET, "X:SASL_SSL")]
+        with pytest.raises(KafkaError, match=r"the listener PLAINTEXT is in use.* write PLAINTEXT:PLAINTEXT, too"):
+            change_configs(image, RESOURCE_BROKER, "1", edits, config=config)
+
+
+def test_addresses_with_numbers_of_their_own_may_be_the_only_ones(image: ClusterImage) -> None:
+    edits = (("max.connections.per.ip.overrides", SET, "127.0.0.1:5"), ("max.connections.per.ip", SET, "0"))
+    assert change(image, RESOURCE_BROKER, "", *edits).broker_configs("")["max.connections.per.ip"] == "0"
+    change(image, RESOURCE_BROKER, "", ("listener.name.x.max.connections", SET, "1"), ("log.retention.ms", SET, "-1"))
 
 
 def test_session_and_heartbeat_of_a_group_are_checked_together() -> None:

@@ -24,10 +24,10 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from ottla.admin_http.pages import CONNECTIONS_MAX, HEAD_BYTES_MAX, REQUEST_SECONDS_MAX, AdminPages, response_to
-from ottla.broker.requests.listener_security import HTTPS, is_guarded
+from ottla.broker.requests.listener_security import is_guarded
 from ottla.broker.start_check import check_start
 from ottla.broker.status import Node
-from ottla.errors import ErrorCode, KafkaError
+from ottla.config.forms import admin_address
 from ottla.loggers import get_logger
 
 log = get_logger(__name__)
@@ -46,7 +46,7 @@ async def serve_admin(node: Node) -> AsyncIterator[tuple[str, int] | None]:
     if address is None:
         yield None
         return
-    host, port = parse_address(address)
+    host, port = admin_address(address)
     check_start(node.config)
     pages = AdminPages(node)
     if is_guarded(address):
@@ -81,14 +81,6 @@ async def serve_admin(node: Node) -> AsyncIterator[tuple[str, int] | None]:
     finally:
         server.close()
         await server.wait_closed()
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Parses ``host:port``, ``port``, which means loopback, or ``https://host:port``. INVALID_CONFIG for anything else."""
-    host, _, port = text.removeprefix(HTTPS).rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"ottla.admin.listener={text} is not of the form host:port or https://host:port")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 async def _answer(pages: AdminPages, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

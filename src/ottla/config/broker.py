@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from ottla.config.definition import ConfigKey
-from ottla.config.keys import authorizer, groups
+from ottla.config.keys import authorizer, groups, server
 from ottla.config.registry import BROKER_KEYS, find_broker_key, nearest
 from ottla.errors import ErrorCode, KafkaError
 
@@ -65,6 +65,7 @@ class BrokerConfig:
         self._given["broker.id"] = self["node.id"]  # two names of one thing, as in Kafka
         authorizer.check(self)
         groups.check(self)
+        server.check_per_ip(self[server.PER_IP], self[server.PER_IP_OVERRIDES])
 
     def _name_listener_between_brokers(self) -> None:
         """Turns a protocol into the listener of that name, which says the same (KIP-103)."""

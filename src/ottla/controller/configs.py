@@ -37,7 +37,7 @@ from ottla.controller.eligibility import end_eligibility
 from ottla.controller.features import ELR_VERSION, MIN_ISR, check_min_isr_change
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.metadata_records import ConfigRecord
-from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC, ClusterImage
+from ottla.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC, ClusterImage, EndpointImage
 from ottla.types import topic_name_problem
 
 VALUE_BYTES_MAX: Final = 32767
@@ -170,14 +170,18 @@ def _check_values(
         parse_topic_configs(wanted)
     elif resource_type == RESOURCE_BROKER:
         check_min_isr_change(image, name, changed)
-        _check_broker_values({key: value for key, value in changed.items() if value is not None}, config, is_default=not name)
+        node = (image.brokers.get(int(name)) or image.controllers.get(int(name))) if name else None
+        values = {key: value for key, value in changed.items() if value is not None}
+        _check_broker_values(values, config, {} if node is None else node.endpoints, is_default=not name)
     elif resource_type == RESOURCE_GROUP:
         _check_group_values(wanted, config)
     else:
         _check_client_metrics(wanted)
 
 
-def _check_broker_values(values: Mapping[str, str], config: BrokerConfig, *, is_default: bool) -> None:
+def _check_broker_values(
+    values: Mapping[str, str], config: BrokerConfig, endpoints: Mapping[str, EndpointImage], *, is_default: bool
+) -> None:
     """Raises INVALID_REQUEST for all of it, as Kafka answers for brokers. Unknown keys are kept, for the clients that use them."""
     parsed: dict[str, Any] = {}
     for name, value in values.items():
@@ -195,7 +199,7 @@ def _check_broker_values(values: Mapping[str, str], config: BrokerConfig, *, is_
             parsed[name] = key.parse(value)
         except KafkaError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
-    check_broker_values(parsed, config)
+    check_broker_values(parsed, config, endpoints)
 
 
 def _check_group_values(values: Mapping[str, str], config: BrokerConfig) -> None:

@@ -25,7 +25,7 @@ from ottla.broker.requests.threshold import Threshold
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import Role
 from ottla.config import BrokerConfig
-from ottla.errors import ErrorCode, KafkaError
+from ottla.config.forms import connections_by_host
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import CONNECTION_RATE, QuotaEntity
@@ -301,12 +301,14 @@ class Gatekeeper(Part):
 
 
 def admission_limits(config: BrokerConfig, listeners: Iterable[str]) -> AdmissionLimits:
-    """Returns what the configuration says. INVALID_CONFIG for an exception that is not ``address:count``."""
+    """Returns what the configuration says."""
     return AdmissionLimits(
         connections=config["max.connections"],
         creation_rate=config["max.connection.creation.rate"],
         per_ip=config["max.connections.per.ip"],
-        per_ip_overrides=dict(map(_override, filter(None, config["max.connections.per.ip.overrides"].split(",")))),
+        per_ip_overrides={
+            address_of(host): count for host, count in connections_by_host(config["max.connections.per.ip.overrides"]).items()
+        },
         by_listener={
             name: ListenerLimits(
                 connections=_of_listener(config, name, "max.connections"),
@@ -321,10 +323,3 @@ def admission_limits(config: BrokerConfig, listeners: Iterable[str]) -> Admissio
 def _of_listener(config: BrokerConfig, listener: str, key: str) -> int:
     value: int | None = config.of_listener(listener, key)
     return UNLIMITED if value is None else value
-
-
-def _override(text: str) -> tuple[str, int]:
-    address, _, count = text.strip().rpartition(":")
-    if not address or not count.isdigit():
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"max.connections.per.ip.overrides: {text!r} is not of the form address:count")
-    return address_of(address.strip("[]")), int(count)

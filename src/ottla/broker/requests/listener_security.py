@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ottla.broker.requests.key_sets import KeySet
 from ottla.config import BrokerConfig
-from ottla.config.definition import parse_list
+from ottla.config.forms import protocol_map
 from ottla.config.jaas import JAAS, SERVER_MECHANISMS, Login, LoginModule, parse_jaas
 from ottla.config.keys.dynamic import OF_LISTENERS
 from ottla.config.principal_rules import RULES, PrincipalRules
@@ -62,13 +62,7 @@ class Protocol(StrEnum):
 
 def protocols(config: BrokerConfig) -> dict[str, Protocol]:
     """Returns the security protocol by listener name. INVALID_CONFIG for an unknown protocol."""
-    found = {}
-    for pair in parse_list(config["listener.security.protocol.map"]):
-        name, _, text = (part.strip().upper() for part in pair.partition(":"))
-        if text not in Protocol.__members__:
-            raise _refused(f"listener.security.protocol.map: {pair[:100]} is not of the form NAME:PROTOCOL, with {', '.join(Protocol)}")
-        found[name] = Protocol(text)
-    return found
+    return {name: Protocol(text) for name, text in protocol_map(config["listener.security.protocol.map"]).items()}
 
 
 def check_listeners(config: BrokerConfig, used: Mapping[str, Protocol]) -> None:

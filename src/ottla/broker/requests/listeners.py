@@ -59,6 +59,9 @@ def listeners(config: BrokerConfig) -> list[ListenerAddress]:
     used = used_protocols(config, [listener.name for listener in parsed])
     check_listeners(config, used)
     check_protections(config, all_used(config))
+    if not parsed:
+        text = f"listeners={','.join(config['listeners'])} has none for clients of a broker: add one, as in PLAINTEXT://localhost:9092"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
     names = [listener.name for listener in parsed]
     if len(set(names)) != len(names):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"listeners={','.join(config['listeners'])} lists a name twice")

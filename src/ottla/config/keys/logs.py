@@ -6,15 +6,20 @@ import posixpath
 from typing import Final
 
 from ottla.config.definition import DOUBLE_MAX, LONG_MAX, ConfigKey, Scope, boolean, double, int32, int64, string, strings
+from ottla.config.forms import at_least, distinct_directories, no_retention_of_zero
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
         "log.dir",
         [posixpath.join("/tmp", "kafka-logs")],
         "The log directory, when log.dirs is not given. Kafka's default is reported, and not used.",
+        check=distinct_directories("log.dir"),
     ),
     strings(
-        "log.dirs", None, "The log directories. Kafka's default is one that the system may empty; ottla's is in the user's data directory."
+        "log.dirs",
+        None,
+        "The log directories. Kafka's default is one that the system may empty; ottla's is in the user's data directory.",
+        check=distinct_directories("log.dirs"),
     ),
     int64(
         "log.dir.failure.timeout.ms",
@@ -62,13 +67,20 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         low=1024,
         scope=Scope.CLUSTER_WIDE,
     ),
-    int64("log.roll.ms", None, "Age at which a segment is closed; log.roll.hours when absent.", scope=Scope.CLUSTER_WIDE),
+    int64(
+        "log.roll.ms",
+        None,
+        "Age at which a segment is closed; log.roll.hours when absent. At least 1.",
+        scope=Scope.CLUSTER_WIDE,
+        check=at_least("log.roll.ms", 1),
+    ),
     int32("log.roll.hours", 168, "Age at which a segment is closed, in hours.", low=1),
     int64(
         "log.roll.jitter.ms",
         None,
         "The largest jitter subtracted from log.roll.ms, by log and segment; log.roll.jitter.hours when absent.",
         scope=Scope.CLUSTER_WIDE,
+        check=at_least("log.roll.jitter.ms", 0),
     ),
     int32("log.roll.jitter.hours", 0, "The largest jitter subtracted from log.roll.hours, by log and segment.", low=0),
     int32("log.index.size.max.bytes", 10485760, "Size at which an offset index is full.", low=4, scope=Scope.CLUSTER_WIDE),
@@ -83,15 +95,22 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int64(
         "log.retention.ms",
         None,
-        "Age after which closed segments may be deleted; log.retention.minutes when absent, -1 keeps them.",
+        "Age after which closed segments may be deleted; log.retention.minutes when absent, -1 keeps them. A broker refuses 0.",
         scope=Scope.CLUSTER_WIDE,
+        check=no_retention_of_zero("log.retention.ms"),
     ),
     int32(
         "log.retention.minutes",
         None,
-        "Age after which closed segments may be deleted, in minutes; log.retention.hours when absent.",
+        "Age after which closed segments may be deleted, in minutes; log.retention.hours when absent. A broker refuses 0.",
+        check=no_retention_of_zero("log.retention.minutes"),
     ),
-    int32("log.retention.hours", 168, "Age after which closed segments may be deleted, in hours."),
+    int32(
+        "log.retention.hours",
+        168,
+        "Age after which closed segments may be deleted, in hours. A broker refuses 0.",
+        check=no_retention_of_zero("log.retention.hours"),
+    ),
     int64(
         "log.retention.bytes",
         -1,

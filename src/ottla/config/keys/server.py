@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.definition import INT_MAX, ConfigKey, Scope, boolean, int32, int64, string, strings
+from ottla.config.forms import SECURITY_PROTOCOLS, admin_address, connections_by_host, protocol_map
+from ottla.errors import ErrorCode, KafkaError
+
+PER_IP: Final = "max.connections.per.ip"
+PER_IP_OVERRIDES: Final = "max.connections.per.ip.overrides"
 
 KEYS: Final[tuple[ConfigKey, ...]] = (
     strings(
@@ -29,6 +34,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name: NAME:PROTOCOL, comma-separated.",
         scope=Scope.PER_BROKER,
+        check=protocol_map,
     ),
     string(
         "inter.broker.listener.name",
@@ -46,7 +52,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         "security.inter.broker.protocol",
         "PLAINTEXT",
         "The security protocol between brokers, when inter.broker.listener.name is absent.",
-        choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        choices=SECURITY_PROTOCOLS,
     ),
     strings("early.start.listeners", None, "Listeners that open before the authorizer is ready: controllers' alone."),
     int32(
@@ -88,12 +94,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     int32("socket.request.max.bytes", 104857600, "The largest request read.", low=1),
     int32("socket.listen.backlog.size", 50, "Connections that may wait to be accepted. Without a value: 1024.", low=1),
     int32("max.connections", INT_MAX, "The most connections to the broker.", low=0, scope=Scope.CLUSTER_WIDE),
-    int32("max.connections.per.ip", INT_MAX, "The most connections from one address.", low=0, scope=Scope.CLUSTER_WIDE),
+    int32(PER_IP, INT_MAX, "The most connections from one address.", low=0, scope=Scope.CLUSTER_WIDE),
     string(
-        "max.connections.per.ip.overrides",
+        PER_IP_OVERRIDES,
         "",
         "Limits for single hosts: host:count, comma-separated.",
         scope=Scope.CLUSTER_WIDE,
+        check=connections_by_host,
     ),
     int32(
         "max.connection.creation.rate",
@@ -159,5 +166,13 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
         None,
         "Where metrics, health and readiness are served over HTTP: host:port; without a host on loopback; https://host:port asks who "
         "it is. A key of ottla's own.",
+        check=admin_address,
     ),
 )
+
+
+def check_per_ip(count: int, overrides: str) -> None:
+    """Raises INVALID_CONFIG where no address may connect: 0 is for those alone that have a number of their own, as in Kafka."""
+    if count == 0 and not overrides:
+        text = f"{PER_IP}=0 would refuse every connection: name the addresses that may connect in {PER_IP_OVERRIDES}, as address:count"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
