@@ -110,6 +110,15 @@ class Place:
         return f"{text}; `ottla cluster stop {self.option}` stops it, --data DIR starts another one"
 
     @property
+    def _is_another_ones(self) -> bool:
+        """True where the locked directory was deleted, and another supervisor has made one of its path, with a state and a socket."""
+        try:
+            there = os.stat(self._file(LOCK_FILE))
+        except FileNotFoundError:
+            return False
+        return self._lock is not None and not os.path.samestat(there, os.fstat(self._lock))
+
+    @property
     def option(self) -> str:
         """How a command for a shell names the place."""
         return f"--data {shlex.quote(self.path)}"
@@ -145,6 +154,8 @@ class Place:
 
     def write_state(self, state: PlaceState) -> None:
         """Writes the state, not durably: after the end of the machine nothing of it is true."""
+        if self._is_another_ones:
+            return
         self._write(STATE_FILE, msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n", is_durable=False)
 
     def write_properties(self, node_id: int, properties: Mapping[str, str]) -> None:
@@ -156,6 +167,8 @@ class Place:
 
     def remove_state(self) -> None:
         """Removes the state, since nothing runs from now on."""
+        if self._is_another_ones:
+            return
         for name in (STATE_FILE, "control.sock"):
             try:
                 os.unlink(self._file(name))
