@@ -70,6 +70,17 @@ def interrupted_at(place: tuple[int, int]) -> Callable[[Any], bytes]:
     return render
 
 
+def test_a_reader_that_has_gone_is_noticed_where_no_record_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ottla consume t | head -2` of a topic with two records went on until the third came."""
+    reader, writer = os.pipe()
+    standard_output(monkeypatch, io.FileIO(writer, "w"))
+    consumer = cast(Any, SimpleNamespace(poll=lambda _timeout_ms, *, max_records: []))
+    assert print_polled(consumer, 5, lambda _record: None) == (0, 0), "the reader is there"
+    os.close(reader)
+    with pytest.raises(BrokenPipeError):
+        print_polled(consumer, 5, lambda _record: None)
+
+
 def test_a_stop_between_two_records_gives_back_what_is_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output, consumer = shown(tmp_path), Polled()
     standard_output(monkeypatch, output)

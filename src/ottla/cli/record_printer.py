@@ -5,10 +5,11 @@ A record counts as consumed once it is printed. What a stop or an error leaves u
 
 from __future__ import annotations
 
+import io
 import select
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
@@ -39,6 +40,8 @@ def print_polled(consumer: Reader, count_max: int, render: Callable[[AnyRecord],
     done, printed, output = 0, 0, sys.stdout.buffer
     try:
         records = consumer.poll(POLL_MS, max_records=min(count_max, RECORDS_MAX))
+        if not records and _has_lost_its_reader(output):
+            raise BrokenPipeError
         for record in records:
             text = render(record)
             if text is not None:
@@ -50,6 +53,17 @@ def print_polled(consumer: Reader, count_max: int, render: Callable[[AnyRecord],
         _give_back(consumer, records[done if isinstance(end, KeyboardInterrupt) and _is_flushed() else 0 :])
         raise
     return done, printed
+
+
+def _has_lost_its_reader(output: BinaryIO) -> bool:
+    """True when the process that read the pipe has ended, as after `| head`: a write would show it, and none may come for hours."""
+    try:
+        descriptor = output.fileno()
+    except io.UnsupportedOperation:
+        return False
+    ends = select.poll()
+    ends.register(descriptor, 0)
+    return any(event & select.POLLERR for _, event in ends.poll(0))
 
 
 def _give_back(consumer: Reader, records: Sequence[AnyRecord]) -> None:
