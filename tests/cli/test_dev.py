@@ -24,11 +24,19 @@ from ottla.types import Secret
 @contextlib.contextmanager
 def dev(*arguments: str, stops: Sequence[signal.Signals] = (signal.SIGINT,)) -> Iterator[dict[str, str]]:
     """What it has printed; it ends in order."""
-    command = [sys.executable, "-m", "ottla", "dev", "--secure", "--port", "0", "--json", *arguments]
+    with started("--secure", *arguments, stops=stops) as (told, _):
+        yield told
+
+
+@contextlib.contextmanager
+def started(*arguments: str, stops: Sequence[signal.Signals] = (signal.SIGINT,)) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """What it has printed, and, after its end, what it has complained of."""
+    command = [sys.executable, "-m", "ottla", "dev", "--port", "0", "--json", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    complaints: list[str] = []
     try:
         assert process.stdout is not None
-        yield json.loads(process.stdout.readline() or "{}")
+        yield json.loads(process.stdout.readline() or "{}"), complaints
     finally:
         for number in stops:
             process.send_signal(number)
@@ -36,6 +44,7 @@ def dev(*arguments: str, stops: Sequence[signal.Signals] = (signal.SIGINT,)) -> 
             _, errors = process.communicate(timeout=SECONDS_MAX)
         finally:
             process.kill()
+    complaints += errors.splitlines()
     assert process.returncode == 0, errors
 
 
@@ -86,6 +95,19 @@ def test_secure_dev_refuses_the_data_of_an_open_broker_and_leaves_it_unchanged(t
     assert done.returncode == 2
     assert "was made without --secure" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_dev_says_that_it_serves_in_plain_text_what_was_secured(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started("--data", str(data)) as (_, complaints):
+        pass
+    assert complaints == [], "it was never secured"
+    (tmp_path / "data-security").mkdir()
+    (tmp_path / "data-security" / "client.properties").touch()
+    with started("--data", str(data)) as (_, complaints):
+        pass
+    [warned] = complaints
+    assert warned.startswith(f"warning: {data} was served with --secure before"), warned
 
 
 def test_dev_names_its_own_option_where_the_directory_is_no_log_directory(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     from ottla.cli.broker import gather
     from ottla.cli.console import console_beside
     from ottla.cli.logging import configure_logging
-    from ottla.cli.secure_place import USER, SecurePlace
+    from ottla.cli.secure_place import USER, SecurePlace, secured_before
     from ottla.cli.temporary_place import TemporaryPlace, remove_leftovers
     from ottla.config import BrokerConfig
     from ottla.runtime.certificates import check_extra
@@ -58,6 +58,9 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     properties = DEV_PROFILE | listens | {"log.dirs": directory}
     properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))
     configure_logging(log_level)
+    if secured is None and data is not None and (before := secured_before(data)) is not None:
+        text = f"{data} was served with --secure before ({before}); this start serves it in plain text, to whoever connects"
+        click.echo(f"warning: {text}", err=True)
 
     def announce(broker: Broker) -> None:
         say(broker)

@@ -47,8 +47,7 @@ class SecurePlace:
     @classmethod
     def beside(cls, data: str) -> SecurePlace:
         """Makes the place beside that of the data. UsageError for data of a broker that was started without ``--secure``."""
-        own = Path(data).absolute()
-        directory = own.with_name(f"{own.name}-security")
+        own, directory = Path(data).absolute(), _beside(data)
         if not (directory / CLIENT_FILE).exists() and own.is_dir() and any(own.iterdir()):
             text = f"{data} has data that was made without --secure, and no user; name another directory, or delete it"
             raise click.UsageError(text)
@@ -120,3 +119,14 @@ class SecurePlace:
                 await format_log_dirs(world, config, cluster_id=None, features={}, passes_over=True, credentials=[self.credential()])
 
         asyncio.run(run())
+
+
+def secured_before(data: str) -> Path | None:
+    """Returns the directory with the users' file of an earlier start with ``--secure``; None where there is none."""
+    directory = _beside(data)
+    return directory if (directory / CLIENT_FILE).exists() else None
+
+
+def _beside(data: str) -> Path:
+    own = Path(data).absolute()
+    return own.with_name(f"{own.name}-security")
