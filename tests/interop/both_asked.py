@@ -9,23 +9,35 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict
 from tests.foreign_clients.wire import RawClient
+from tests.interop.drawn_batches import DrawnBatch, batches_in
+from tests.waiting import eventually
 
+from ottla.errors import ErrorCode
 from ottla.messages.api_versions import ApiVersionsRequest
 from ottla.messages.registry import API_OF_REQUEST
+from ottla.messages.sasl_authenticate import SaslAuthenticateRequest
+from ottla.messages.sasl_handshake import SaslHandshakeRequest
 from ottla.wire.schema import FIELDS, ZERO_UUID, Field, Request
 
 CLOSED: Final = "the connection was closed"
 UNCOMPARED: Final = frozenset(
     {
         *("throttle_time_ms", "error_message", "cluster_id", "port", "leader_epoch", "topic_authorized_operations", "timestamp"),
-        *("documentation", "finalized_features_epoch"),
+        *(
+            "log_append_time_ms",
+            "batch_index_error_message",
+            "last_timestamp",
+            "transaction_start_time_ms",
+            "documentation",
+            "finalized_features_epoch",
+        ),
     }
 )
 NAMES: Final = ("name", "topic", "topic_name", "topic_id", "group_id", "transactional_id", "partition_index", "index", "partition", "user")
@@ -33,6 +45,9 @@ NAMES: Final = ("name", "topic", "topic_name", "topic_id", "group_id", "transact
 LENGTHS: Final = (1, 1, 1, 2)
 TAGGED_SHARE: Final = 0.3
 NULL_SHARE: Final = 0.15
+OWN_NUMBERS: Final = ("producer_id", "session_id")
+"""Fields of numbers that each of the two gives."""
+OF_NOTHING: Final[Mapping[str, Any]] = {"topic": bytes([1]) * 16, "producer": 999_999, "session": 999_999}
 Pool = Callable[[random.Random], Any]
 Pools = Mapping[str, Pool]
 
@@ -128,6 +143,8 @@ class Side:
     """One of the two."""
 
     port: int
+    uncompared: frozenset[str] = UNCOMPARED
+    user: str | None = None
     ids: dict[Id, Any] = field(default_factory=dict)
     named: dict[Any, Id] = field(default_factory=dict)
     client: RawClient | None = None
@@ -135,6 +152,8 @@ class Side:
     def send(self, request: Request, version: int) -> None:
         if self.client is None:
             self.client = RawClient(self.port)
+            if self.user is not None:
+                log_in(self.client, self.user)
         self.client.send(self.own(request), version)
 
     def receive(self) -> Any:
@@ -156,24 +175,49 @@ class Side:
     def own(self, value: Any) -> Any:
         """The same, with its own ids in place of ``Id``; what it has none of is an id of nothing."""
         if isinstance(value, Id):
-            return self.ids.get(value, bytes([1]) * 16 if value.kind == "topic" else "nobody")
+            return self.ids.get(value, OF_NOTHING.get(value.kind, "nobody"))
+        if isinstance(value, DrawnBatch):
+            return memoryview(value.built(self.own(value.producer)))
         if isinstance(value, list):
             return [self.own(item) for item in value]
         return type(value)(**{name: self.own(found) for name, found in asdict(value).items()}) if isinstance(value, Struct) else value
 
-    def plain(self, value: Any) -> Any:
+    def plain(self, value: Any, name: str = "") -> Any:
         """What is compared."""
         if isinstance(value, Struct):
-            return {name: self.plain(found) for name, found in asdict(value).items() if name not in UNCOMPARED}
+            return {inner: self.plain(found, inner) for inner, found in asdict(value).items() if inner not in self.uncompared}
         if isinstance(value, list):
-            return sorted([self.plain(item) for item in value], key=_order)
+            return sorted(_joined([self.plain(item, name) for item in value]), key=_order)
+        if name == "records":
+            return [str(found) for found in batches_in(value, lambda producer: self.named.get(producer, producer))]
+        if isinstance(value, int) and name not in OWN_NUMBERS:
+            return str(value)
         value = bytes(value) if isinstance(value, memoryview) else value
         return str(self.named.get(value, value.hex() if isinstance(value, bytes) else value)) if value not in (None, "") else ""
+
+
+def _joined(items: list[Any]) -> list[Any]:
+    """One item for each topic: Kafka lists a topic again after another one."""
+    topics: dict[str, Any] = {}
+    for item in items:
+        key = str([item.get(name) for name in NAMES]) if isinstance(item, dict) and "partitions" in item else f"{len(topics)}th"
+        if key in topics:
+            topics[key] = item | {"partitions": sorted(topics[key]["partitions"] + item["partitions"], key=_order)}
+        else:
+            topics[key] = item
+    return list(topics.values())
 
 
 def _order(item: Any) -> tuple[str, str]:
     names = [item.get(name) for name in NAMES] if isinstance(item, dict) else item
     return str(names), json.dumps(item, sort_keys=True, default=str)
+
+
+def log_in(client: RawClient, user: str) -> None:
+    """By PLAIN, with the name for a password."""
+    client.ask(SaslHandshakeRequest("PLAIN"), 1)
+    answer = client.ask(SaslAuthenticateRequest(f"\0{user}\0{user}".encode()), 2)
+    assert not answer.error_code, answer
 
 
 class Both:
@@ -182,9 +226,20 @@ class Both:
     ``unneeded`` are the differences that may be and were not met.
     """
 
-    def __init__(self, kafka: int, ours: int, known: Sequence[Known]) -> None:
-        """Ports, and the differences that may be."""
-        self.sides = Side(kafka), Side(ours)
+    def __init__(
+        self,
+        kafka: int,
+        ours: int,
+        known: Sequence[Known],
+        *,
+        compared: Collection[str] = (),
+        user: str | None = None,
+        view: Callable[[Any], Any] = lambda plain: plain,
+    ) -> None:
+        """Ports, the differences that may be, what is compared of ``UNCOMPARED``, who asks, and what is seen of an answer."""
+        self._view = view
+        uncompared = UNCOMPARED.difference(compared)
+        self.sides = Side(kafka, uncompared, user), Side(ours, uncompared, user)
         self._known = known
         self.met = Counter[tuple[str, str]]()
         self.unneeded = list(known)
@@ -207,17 +262,31 @@ class Both:
         kafka, ours = (side.receive() for side in self.sides)
         return kafka, ours
 
+    def settled(self, request: Any, version: int) -> tuple[Any, Any]:
+        """The answers of both, asked again while a transaction before is being ended."""
+        answers = list(self.answers(request, version))
+        for at, side in enumerate(self.sides):
+
+            def again(at: int = at, side: Side = side) -> Any:
+                if getattr(answers[at], "error_code", 0) == ErrorCode.CONCURRENT_TRANSACTIONS:
+                    side.send(request, version)
+                    answers[at] = side.receive()
+                return getattr(answers[at], "error_code", 0)
+
+            eventually(again, lambda code: code != ErrorCode.CONCURRENT_TRANSACTIONS)
+        return answers[0], answers[1]
+
     def ask(self, request: Any, version: int, learn: Callable[[Side, Any], None] = lambda side, answer: None) -> Any:
         """Kafka's answer, from which ottla's does not differ, but for what is known; else AssertionError shows the request and both.
 
         ``learn`` takes the ids from the answer of each of the two, before they are compared.
         """
         api = type(request).__name__.removesuffix("Request")
-        kafka, ours = self.answers(request, version)
+        kafka, ours = self.settled(request, version)
         for side, answer in zip(self.sides, (kafka, ours)):
             if answer is not CLOSED:
                 learn(side, answer)
-        plain = self.sides[0].plain(kafka), self.sides[1].plain(ours)
+        plain = self._view(self.sides[0].plain(kafka)), self._view(self.sides[1].plain(ours))
         self.met[api, ",".join(sorted(set(_codes(plain[0]))))] += 1
         unknown = []
         for path, one, other in _differences(*plain):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from bench.peers import Kafka, Peer
+from tests.interop.both_brokers import both_brokers
 from tests.interop.tools import HERE, TARGET, maven, program
 
 from ottla.aio import Admin, KafkaError
@@ -55,3 +56,10 @@ def java_of_3_9() -> list[str]:
     maven("compile", cwd=HERE / "java_zookeeper")
     class_path = f"{TARGET}/java_zookeeper/classes:{TARGET}/java_zookeeper/lib/*"
     return [program("java", way_to_get_it="apt install openjdk-17-jdk-headless"), "-cp", class_path]
+
+
+@pytest.fixture(scope="session")
+def both_ports() -> Iterator[tuple[int, int]]:
+    """Of Apache Kafka and of ottla, which are asked the same."""
+    with both_brokers() as ports:
+        yield ports

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
-from bench.peers import Kafka, Ottla
 from tests.interop.both_asked import Both, Id, Known, Pool, Pools, Side, drawn, one_of, some_of
+from tests.interop.both_brokers import make_topics
+from tests.interop.known_of_reads import ORDER
 from tests.waiting import eventually
 
-from ottla.errors import ErrorCode
 from ottla.messages import alter_configs as replacing
 from ottla.messages import incremental_alter_configs as changing
 from ottla.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -62,34 +62,12 @@ PATIENCE_MS: Final = 3000
 
 
 @pytest.fixture(scope="module")
-def ports() -> Iterator[tuple[int, int]]:
-    """Of brokers that have the topics, serve them, and coordinate groups."""
-    assert Kafka.why_not() is None, Kafka.why_not()
-    given = {"auto.create.topics.enable": "false"}
-    with Kafka(given) as kafka, Ottla(**given) as ours:
-        ports = kafka.address[1], ours.address[1]
-        eventually(lambda: [_serves(port) for port in ports], all)
-        yield ports
-
-
-def _serves(port: int) -> bool:
-    try:
-        both = Both(port, port, ())
-    except (OSError, AttributeError):  # closed, or answered before it serves
-        return False
-    try:
-        made = both.answers(CreateTopicsRequest([CreatableTopic(name, count, 1) for name, count in TOPICS.items()], 10_000), 7)[0].topics
-        wanted = [ListOffsetsTopic(name, [ListOffsetsPartition(index) for index in range(count)]) for name, count in TOPICS.items()]
-        listed = both.answers(ListOffsetsRequest(-1, topics=wanted), 1)[0].topics
-        found = [both.answers(FindCoordinatorRequest(key="g", key_type=kind), 1)[0] for kind in (0, 1)]
-        fetched = both.answers(OffsetFetchRequest("g", []), 7)[0]
-    except (OSError, AttributeError):
-        return False
-    finally:
-        both.close()
-    codes = [topic.error_code for topic in made if topic.error_code != ErrorCode.TOPIC_ALREADY_EXISTS]
-    codes += [partition.error_code for topic in listed for partition in topic.partitions]
-    return not any([*codes, fetched.error_code, *(one.error_code for one in found)])
+def ports(both_ports: tuple[int, int]) -> tuple[int, int]:
+    """Of brokers that have the topics."""
+    both = Both(*both_ports, ())
+    make_topics(both, {name: (count, {}) for name, count in TOPICS.items()})
+    both.close()
+    return both_ports
 
 
 def told(both: Both) -> None:
@@ -115,7 +93,6 @@ GROUP_REQUESTS: Final[Mapping[type[Request], int]] = {
     ConsumerGroupHeartbeatRequest: 7,
     ConsumerGroupDescribeRequest: 3,
 }
-ORDER: Final = "the request is wrong twice, and one is looked at first"
 NAMED: Final = "Kafka has an empty group of each name that a refused join or commit has had"
 GROUPS_KNOWN: Final = (
     Known("ConsumerGroupHeartbeat", "error_code", "69", "25", "docs/decisions/0023: clients join again, which Kafka's code ends"),
