@@ -59,7 +59,7 @@ def dev(port: int, data: str | None, overrides: tuple[str, ...], log_level: str,
     properties |= gather(None, {}, (*(f"{key}={value}" for key, value in properties.items()), *overrides))
     configure_logging(log_level)
     if secured is None and data is not None and (before := secured_before(data)) is not None:
-        text = f"{data} was served with --secure before ({before}); this start serves it in plain text, to whoever connects"
+        text = f"{data} was served with --secure before ({before}); this start serves it in plain text, without users"
         click.echo(f"warning: {text}", err=True)
 
     def announce(broker: Broker) -> None:
