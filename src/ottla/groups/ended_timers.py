@@ -1,4 +1,4 @@
-"""Which timers end with the members of consumer groups that a decision removes. Those of classic groups are in their drafts."""
+"""Which timers end with the members of consumer groups that a decision removes. A draft names the timers of its classic group."""
 
 from __future__ import annotations
 

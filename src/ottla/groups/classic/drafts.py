@@ -127,7 +127,7 @@ def session_timer(group_id: str, member: Member, now_ms: int) -> Timer:
 
 
 def timers_of(group: ClassicGroup) -> tuple[tuple[str, ...], ...]:
-    """Names the timers of a group without members, or whose members are of another group now."""
+    """Returns the names of the timers of a group without members, or whose members are of another group now."""
     return (*_gathering(group.group_id), *(("session", group.group_id, member_id) for member_id in group.pending))
 
 
