@@ -273,7 +273,7 @@ class Topics:
         self.pools = self._pools()
 
     def _pools(self) -> Pools:
-        topic: Pool = one_of(*self.names * 8, "missing", "bad name!", "", "..", "x" * 250)
+        topic: Pool = one_of(*self.names * 8, "another", "bad name!", "", "..", "x" * 250)
         replicas: Pool = one_of([1], [1], [], [2], [1, 1], [1, 2])
         index: Pool = one_of(0, 0, 1, 2, 7, -1)
 
@@ -294,7 +294,7 @@ class Topics:
             "topic": topic,
             "topic_id": one_of(*(Id("topic", name) for name in self.names * 2), UNKNOWN_ID, ZERO_UUID),
             "topic_names": some_of(topic),
-            "DescribeTopicPartitions.topics.name": one_of(*self.names, "missing", "bad name!"),
+            "DescribeTopicPartitions.topics.name": one_of(*self.names, "another", "bad name!"),
             "DeleteTopics.topics": self._to_delete,
             "num_partitions": one_of(1, 1, 2, 3, 3, 0, -1),
             "replication_factor": one_of(1, 1, 1, 1, -1, 0, 2),
@@ -310,7 +310,7 @@ class Topics:
             "DescribeTopicPartitions.cursor": one_of(None),
             "DescribeCluster.endpoint_type": one_of(1, 2, 9),
             "resource_type": one_of(RESOURCE_TOPIC),
-            "resource_name": one_of(*self.names * 3, "missing"),
+            "resource_name": one_of(*self.names * 3, "another"),
             "AlterConfigs.resources.configs": alterable(replacing.AlterableConfig, VALUES),
             "IncrementalAlterConfigs.resources.configs": alterable(changing.AlterableConfig, VALUES),
             "configuration_keys": some_of(one_of(*VALUES), 1, 2),
