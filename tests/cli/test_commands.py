@@ -159,7 +159,7 @@ def test_keys_are_explained_and_files_checked_without_a_broker(tmp_path: Path) -
     assert wrong.returncode == 1
     assert "did you mean num.partitions?" in wrong.stdout
     voters = "controller.quorum.voters=1@a:9093,2@b:9093,4@x"
-    file.write_text(f"node.id=1\nlog.dirs={tmp_path}/logs\ncontroller.listener.names=C\nlisteners=C://:9093\n{voters}\n")
+    file.write_text(f"node.id=1\nlog.dirs={tmp_path}/logs\ncontroller.listener.names=C\nlisteners=PLAINTEXT://:9092,C://:9093\n{voters}\n")
     found = json.loads(ottla("", "config", "lint", str(file), "--format", "json").stdout)["items"]
     [row] = [row for row in found if row["severity"] == "error"]
     assert row["name"] == "controller.quorum.voters"

@@ -6,7 +6,9 @@ A record counts as consumed once it is printed. What a stop or an error leaves u
 from __future__ import annotations
 
 import io
+import os
 import select
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -59,6 +61,8 @@ def _has_lost_its_reader(output: BinaryIO) -> bool:
     """True when the process that read the pipe has ended, as after `| head`: a write would show it, and none may come for hours."""
     try:
         descriptor = output.fileno()
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):  # a write to a terminal that has closed is an error
+            return False
     except io.UnsupportedOperation:
         return False
     ends = select.poll()
