@@ -15,7 +15,7 @@ from ottla.config.definition import UNPROTECTED
 from ottla.config.lint import Severity, lint
 from ottla.controller.configs import ConfigChange, Operation, change_configs
 from ottla.errors import ErrorCode, KafkaError
-from ottla.messages.metadata_records import RegisterBrokerRecord
+from ottla.messages.metadata_records import BrokerEndpoint, RegisterBrokerRecord
 from ottla.metadata.image import EMPTY_IMAGE, RESOURCE_BROKER
 from ottla.metadata.replay import replay
 from ottla.runtime.world import real_world
@@ -64,7 +64,8 @@ def test_what_means_nothing_is_taken() -> None:
     ],
 )
 def test_it_is_refused_while_the_broker_runs(key: str, value: str) -> None:
-    image = replay(EMPTY_IMAGE, [RegisterBrokerRecord(1, fenced=False)])
+    ends = [BrokerEndpoint("PLAINTEXT", "localhost", 9092, 0)]
+    image = replay(EMPTY_IMAGE, [RegisterBrokerRecord(1, end_points=ends, fenced=False)])
     with pytest.raises(KafkaError) as caught:
         change_configs(
             image, resource_type=RESOURCE_BROKER, name="1", changes=[ConfigChange(key, Operation.SET, value)], config=BrokerConfig({})

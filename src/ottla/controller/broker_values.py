@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.config import BrokerConfig
-from ottla.config.definition import parse_list
 from ottla.config.forms import SECURITY_PROTOCOLS, protocol_map
 from ottla.config.jaas import SERVER_MECHANISMS
 from ottla.config.keys.dynamic import CLEANER_THREADS, OF_LISTENERS, THREADS
@@ -36,9 +35,6 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig, endpoi
         raise _refused(f"{', '.join(bare)}: set for one listener, as listener.name.<listener>.{bare[0]}")
     if PROTOCOLS in changed:
         _check_protocols(protocol_map(changed[PROTOCOLS]), config, endpoints)
-    other = [pair for pair in parse_list(changed.get(PROTOCOLS, "")) if _is_other(pair, config)]
-    if other:
-        raise _refused(f"{PROTOCOLS}: {other[0]} is of a listener in use, whose protocol changes with a restart")
     for key, value in changed.items():
         if _is_of_tls(key):
             raise _refused(f"{key}: stores alone are read again while a broker runs; change this in its file and restart it")
@@ -74,19 +70,6 @@ def _is_of_tls(key: str) -> bool:
     """True when the key is about TLS, and no store, which the node itself has looked at."""
     own = key.removeprefix("listener.name.").partition(".")[2] if key.startswith("listener.name.") else key
     return (own.startswith("ssl.") or ".ssl." in own) and own not in OF_LISTENERS
-
-
-def _is_other(pair: str, config: BrokerConfig) -> bool:
-    """True when the pair of listener and protocol is about a listener in use that has another protocol."""
-    name, _, protocol = (part.strip().upper() for part in pair.partition(":"))
-    used = {listener.partition("://")[0].upper() for listener in config["listeners"]}
-    return name in used | {other.upper() for other in config["controller.listener.names"] or ()} and protocol != _protocol(name, config)
-
-
-def _protocol(name: str, config: BrokerConfig) -> str:
-    """Returns what the listener has spoken since the start."""
-    pairs = (pair.partition(":") for pair in parse_list(config.static(PROTOCOLS)))
-    return next((protocol.strip().upper() for other, _, protocol in pairs if other.strip().upper() == name), "PLAINTEXT")
 
 
 def _check_per_ip(count: int, overrides: str) -> None:

@@ -170,7 +170,8 @@ def _check_values(
         parse_topic_configs(wanted)
     elif resource_type == RESOURCE_BROKER:
         check_min_isr_change(image, name, changed)
-        node = (image.brokers.get(int(name)) or image.controllers.get(int(name))) if name else None
+        node_id = int(name or -1)
+        node = image.brokers.get(node_id) or image.controllers.get(node_id)
         values = {key: value for key, value in changed.items() if value is not None}
         _check_broker_values(values, config, {} if node is None else node.endpoints, is_default=not name)
     elif resource_type == RESOURCE_GROUP:

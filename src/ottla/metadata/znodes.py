@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from ottla.config.forms import SECURITY_PROTOCOLS
 from ottla.errors import DecodeError
 from ottla.metadata.image import EndpointImage
 from ottla.metadata.java_order import in_java_order, in_scala_order
@@ -51,7 +52,6 @@ LEVEL_MAX: Final = (1 << 15) - 1
 """The highest level of a feature."""
 NO_CONTROLLER_EPOCH: Final = 0
 """Before the first election."""
-_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _NOT_IN_NAMES: Final = re.compile("[/\\0-\\x1f\\x7f-\\x9f\\ud800-\\uf8ff\\ufff0-\\uffff\\U00010000-\\U0010ffff]")
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
@@ -227,7 +227,7 @@ class BrokerZnode:
         plain = next((end for end in self.endpoints if end.security_protocol == 0), None)
         found: dict[str, Any] = {
             "features": {name: {"min_version": low, "max_version": high} for name, (low, high) in sorted(self.features.items())},
-            "listener_security_protocol_map": {end.listener: _PROTOCOLS[end.security_protocol] for end in self.endpoints},
+            "listener_security_protocol_map": {end.listener: SECURITY_PROTOCOLS[end.security_protocol] for end in self.endpoints},
             "endpoints": [f"{end.listener}://{f'[{end.host}]' if ':' in end.host else end.host}:{end.port}" for end in self.endpoints],
         }
         if self.rack is not None:
@@ -269,7 +269,7 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> EndpointImage:
     if matched is None:
         raise ValueError(f"{text!r} is no endpoint")
     name, host, port = matched.groups()
-    return EndpointImage(name, host, int(port), _PROTOCOLS.index(protocols.get(name, name)))
+    return EndpointImage(name, host, int(port), SECURITY_PROTOCOLS.index(protocols.get(name, name)))
 
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:

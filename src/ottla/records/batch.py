@@ -54,7 +54,6 @@ _NOT_FROM_CLIENTS: Final = ~(CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL)  # wh
 SEQUENCE_MAX: Final = 2**31 - 1
 _PREFIX: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 _UP_TO_MAGIC: Final = struct.Struct(">qiib")
-_MAGIC_AT: Final = 16
 _MESSAGE_LENGTH_MIN: Final = 14  # of the oldest messages: what is shorter than that is of no magic
 _ATTRIBUTES: Final = struct.Struct(">h")
 _LONG: Final = struct.Struct(">q")
@@ -165,8 +164,7 @@ def check_batch(view: memoryview, *, from_client: bool = True) -> tuple[int, ...
     """
     size = len(view)
     if size < HEADER_SIZE:
-        check_is_one(view)
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are not a record batch; its header alone has {HEADER_SIZE}")
+        check_is_one(view)  # it is none
     header = HEADER.unpack_from(view)
     base_offset, length, _, magic, crc, attributes, delta, _, _, producer_id, epoch, sequence, count = header
     if (
@@ -190,7 +188,7 @@ def check_is_one(view: memoryview) -> None:
     of any magic is.
     """
     size, corrupt, invalid = len(view), ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD
-    if size < _MAGIC_AT + 1:
+    if size < _UP_TO_MAGIC.size:
         raise KafkaError(invalid, f"{size} bytes are not a record batch; its header alone has {HEADER_SIZE}")
     _, length, _, magic = _UP_TO_MAGIC.unpack_from(view)
     if length < _MESSAGE_LENGTH_MIN:

@@ -16,10 +16,6 @@ class MachineTimers:
         self._on_due = on_due
         self._handles: dict[tuple[str, ...], TimerHandle] = {}
 
-    def __iter__(self) -> Iterator[tuple[str, ...]]:
-        """Yields the names of those that run."""
-        return iter(self._handles)
-
     def __contains__(self, name: tuple[str, ...]) -> bool:
         return name in self._handles
 

@@ -24,11 +24,11 @@ async def handle(parts: Parts, context: RequestContext, request: InitProducerIdR
         if request.transactional_id is None:
             if not _may_be_idempotent(context):
                 raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-            _check_producer(request)
-            return InitProducerIdResponse(producer_id=await parts.controller.next_producer_id(), producer_epoch=0)
-        if not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        elif not context.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         _check_producer(request)
+        if request.transactional_id is None:
+            return InitProducerIdResponse(producer_id=await parts.controller.next_producer_id(), producer_epoch=0)
         return await _begin(parts, context, request, request.transactional_id)
     except KafkaError as error:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if error.code == ErrorCode.NOT_CONTROLLER else error.code
