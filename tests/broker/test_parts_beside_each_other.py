@@ -23,7 +23,7 @@ from ottla.errors import ErrorCode, KafkaError, StorageError
 from ottla.ports import Clock
 from ottla.records.builder import BatchBuilder
 from ottla.sim.cluster import SimBroker, Simulation
-from ottla.sim.disk_faults import Fault, Slow
+from ottla.sim.disk_faults import ANY, Fault, Slow
 from ottla.sim.loop import run
 from ottla.storage.log.partition_log import PartitionLog
 from ottla.types import TopicPartition
@@ -601,7 +601,8 @@ def test_a_topic_that_is_deleted_while_its_replica_arrives_is_removed_from_both_
         assert broker.broker is not None
         store, mover, disk = broker.broker.partitions, broker.broker.mover, broker.machine.disk
         partition = store.by_name["t"][0]
-        mover.move(partition, next(directory for directory in store.directories if directory is not store.directory_of[partition]))
+        target = next(directory for directory in store.directories if directory is not store.directory_of[partition])
+        mover.move(partition, target)
         deleting: list[asyncio.Future[None]] = []
         begun = 0
 
@@ -610,6 +611,7 @@ def test_a_topic_that_is_deleted_while_its_replica_arrives_is_removed_from_both_
             begun += mover._is_finishing
             if begun == steps + 1 and not deleting:
                 deleting.append(asyncio.ensure_future(delete(broker, "t")))
+                disk.slow.append(Slow(ANY, "", 1000, within=target.path))  # the deletion is to come before the move has ended
 
         disk.on_step = near
         async with asyncio.timeout(WAIT_SECONDS_MAX):
@@ -625,6 +627,24 @@ def test_a_topic_that_is_deleted_while_its_replica_arrives_is_removed_from_both_
     with structlog.testing.capture_logs() as events:
         run(main())
     assert [event for event in events if event["event"] == "replica_mover_failed"] == []
+
+
+def test_a_deleted_replica_is_removed_however_long_its_renaming_takes() -> None:
+    """Others were removed meanwhile, and this one, which was counted with them, lay there until the next start."""
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await create(broker, "other")
+        disk = broker.machine.disk
+        disk.slow.append(Slow("rename", "/t-0", 5000))
+        deleting = asyncio.ensure_future(delete(broker, "t"))
+        await asyncio.sleep(3)  # several rounds of housekeeping
+        assert "t-0" in await disk.list_dir("/data")
+        await deleting
+        await asyncio.sleep(5)
+        assert not [name for name in await disk.list_dir("/data") if name.startswith("t-0")]
+
+    play(act)
 
 
 def test_the_last_part_of_a_move_waits_for_no_worker() -> None:
@@ -835,6 +855,31 @@ def test_a_new_topic_does_not_inherit_where_an_earlier_one_of_its_name_began() -
         assert (log.log_start_offset, log.log_end_offset) == (0, 3)
 
     play(act, log_flush_interval_messages="1")
+
+
+def test_no_checkpoint_names_a_deleted_topic_when_its_files_go() -> None:
+    """A broker that crashed in between, and found a new topic of that name, said that a replica with the old one's records was missing."""
+    named: list[list[str]] = []
+
+    async def act(broker: SimBroker) -> None:
+        await create(broker, "t")
+        await send(broker, "t", [(None, b"x")] * 10)
+        await asyncio.sleep(70)  # the checkpoints are written
+        disk = broker.machine.disk
+
+        def checkpoints() -> list[str]:
+            return [path for path, file in disk.files.items() if path.endswith("-checkpoint") and b"\nt 0 " in bytes(file.written)]
+
+        def near(operation: str, path: str, what: str) -> None:
+            if operation == "rename" and path == "/data/t-0":
+                named.append(checkpoints())
+
+        assert checkpoints()
+        disk.on_step = near
+        await delete(broker, "t")
+
+    play(act, log_flush_interval_messages="1")
+    assert named == [[]]
 
 
 @pytest.mark.parametrize("seed", range(6))

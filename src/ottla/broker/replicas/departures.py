@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from ottla.broker.replicas.partition import Partition
 from ottla.loggers import get_logger
 from ottla.metadata.image import TopicImage
+from ottla.ports import Random
 from ottla.storage.directory.directory import LogDirectory
 from ottla.storage.disk_errors import is_disk_at_fault
 from ottla.types import TopicPartition
 
 log = get_logger(__name__)
+Changes = list[tuple[TopicImage, list[int]]]
+"""The partitions that an image changes, by topic."""
 
 
 class Departures:
@@ -32,10 +35,14 @@ class Departures:
 
     async def delete(self, directory: LogDirectory, key: TopicPartition) -> None:
         """Renames the partition's directory for ``remove_deleted``, or leaves it to another call."""
-        self._departed += 1
         problem = await self._rename(directory, key)
+        self._departed += 1  # not before: a removal that runs meanwhile does not see it
         if problem is not None and not is_disk_at_fault(problem):
             self._undeleted.append((directory, key))
+
+    async def delete_all(self, lying: Mapping[TopicPartition, LogDirectory]) -> None:
+        for key, directory in lying.items():
+            await self.delete(directory, key)
 
     async def make_way(self, key: TopicPartition) -> None:
         """Frees the partition's name of all that is to be deleted, in any directory; OSError where a disk still refuses to rename it."""
@@ -79,9 +86,12 @@ class Departures:
         return None
 
 
-def moved_away(
-    changes: Iterable[tuple[TopicImage, Iterable[int]]], open_here: Mapping[str, Mapping[int, Partition]], node_id: int
-) -> list[Partition]:
+def unique_name(random: Random) -> str:
+    """Returns what sets the name of a renamed directory apart from all others."""
+    return f"{random.getrandbits(128):032x}"
+
+
+def moved_away(changes: Changes, open_here: Mapping[str, Mapping[int, Partition]], node_id: int) -> list[Partition]:
     """Returns the open partitions among the changed ones of which this broker no longer has a replica."""
     moved = []
     for topic, numbers in changes:

@@ -14,6 +14,7 @@ import asyncio
 from typing import Final
 
 from ottla.broker.part import Part
+from ottla.broker.replicas.departures import unique_name
 from ottla.broker.replicas.partition import Partition
 from ottla.broker.replicas.store import PartitionStore
 from ottla.config import BrokerConfig
@@ -144,7 +145,7 @@ class ReplicaMover(Part):
             await self._move(key, partition, source, directory)
 
     async def _move(self, key: TopicPartition, partition: Partition, source: LogDirectory, directory: LogDirectory) -> None:
-        disk, unique = self._world.disk, f"{self._world.random.getrandbits(128):032x}"
+        disk, unique = self._world.disk, unique_name(self._world.random)
         await self._partitions.departures.make_way(key)  # it may have come from there
         generation = await source.generation(key) + 1
         future = await directory.create_future(key, uuid_text(partition.topic_id), unique, generation=generation)
@@ -211,6 +212,6 @@ class ReplicaMover(Part):
 
     async def _drop_copy(self, key: TopicPartition, directory: LogDirectory) -> None:
         try:
-            await directory.delete_partition(key, f"{self._world.random.getrandbits(128):032x}")
+            await directory.delete_partition(key, unique_name(self._world.random))
         except OSError as error:
             log.error("replica_copy_not_removed", partition=str(key), directory=directory.path, reason=str(error))

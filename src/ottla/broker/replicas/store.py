@@ -10,7 +10,7 @@ of room or of descriptors is tried again (``unopened.py``), one that is damaged 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -18,7 +18,7 @@ from ottla.broker.part import Part
 from ottla.broker.replicas.checkpoints import Checkpoints
 from ottla.broker.replicas.damaged_replicas import DamagedReplicas
 from ottla.broker.replicas.deleted_topics import DeletedTopics
-from ottla.broker.replicas.departures import Departures, moved_away
+from ottla.broker.replicas.departures import Changes, Departures, moved_away, unique_name
 from ottla.broker.replicas.found_replicas import FoundReplicas
 from ottla.broker.replicas.missing_replicas import MissingReplica, MissingReplicas
 from ottla.broker.replicas.partition import Partition
@@ -62,16 +62,17 @@ class PartitionStore(Part):
         self.by_id: dict[bytes, dict[int, Partition]] = {}
         self.meters: dict[str, TopicMeters] = {}  # by topic
         self.directory_of: dict[Partition, LogDirectory] = {}
-        self._found = FoundReplicas(directories, self._unique, self.fail_directory)
+        unique = partial(unique_name, world.random)
+        self._found = FoundReplicas(directories, unique, self.fail_directory)
         self._deleted = DeletedTopics()
-        self.departures: Final = Departures(self._unique, self.fail_directory)
+        self.departures: Final = Departures(unique, self.fail_directory)
         self.role_changes = 0  # how often a partition was led differently, at most
         self._configs = TopicConfigs(config, shared.throttles)
         self._left: dict[Partition, LogDirectory] = {}  # moved ones whose offsets only the checkpoints of their old directory have
         self._checkpoints = SingleFlight(self._write_checkpoints)
         self._offsets = Checkpoints(world, shared.damage)
         self._missing = MissingReplicas(node_id, directories, self._offsets)
-        self._damaged = DamagedReplicas(node_id, self._unique, self.fail_directory, shared.damage, self._missing.pass_over)
+        self._damaged = DamagedReplicas(node_id, unique, self.fail_directory, shared.damage, self._missing.pass_over)
         self.interrupted_moves: dict[TopicPartition, LogDirectory] = {}  # found by the scan
         self.placement: Final = Placement()
         self._must_be_found = has_offline  # what is not found while starting is in one of those, and is not created again
@@ -97,16 +98,14 @@ class PartitionStore(Part):
             for partition in self.by_name.get(name, {}).values():
                 partition.configure(config)
         await self._take_roles(changes, slices)
-        for topic in (gone := self._deleted.note(delta.deleted_topics)):
-            await self._delete(topic)
-            await slices.next()
-        for replica in (moved := moved_away(changes, self.by_name, self._node_id)):
-            await self._give_up(replica)
-        unopened = self.unopened.moved_away(changes, self._node_id)
-        for key in unopened:
-            await self._forget_unopened(key)
-        if gone or moved or unopened:  # or a later topic of the same name would inherit where recovery starts
+        leaving = [partition async for partition in self._retire(delta.deleted_topics, changes, slices)]
+        lying = self._forget_unopened(delta.deleted_topics, changes)
+        if leaving or lying:  # first: after a crash, a later topic of that name must not miss its records, or recover from where it ended
             await self._try_to_write_checkpoints()
+        for partition in leaving:
+            await partition.stand_still(partial(self._discard, partition))
+            await slices.next()
+        await self.departures.delete_all(lying)
         for partition in (interrupted := self.unopened.take_interrupted()):
             if self.find(partition.topic, partition.index) is partition:
                 partition.fail()  # who waits is to ask again
@@ -124,7 +123,7 @@ class PartitionStore(Part):
         if interrupted:
             self._node.on_offline()  # the controller has them as lost
 
-    async def _take_roles(self, changes: Iterable[tuple[TopicImage, list[int]]], slices: Slices) -> None:
+    async def _take_roles(self, changes: Changes, slices: Slices) -> None:
         """Gives open partitions the roles of the newer image. This comes first: opening others may take long."""
         for topic, numbers in changes:
             for index in numbers:
@@ -352,27 +351,31 @@ class PartitionStore(Part):
             is_durable=is_durable,
         )  # fmt: skip
 
-    async def _delete(self, topic: str) -> None:
-        for key in self.unopened.of_topic(topic):
-            await self._forget_unopened(key)
-        partitions = self.by_name.pop(topic, {})
-        self.meters.pop(topic, None)
-        self._configs.forget(topic)
-        for partition in partitions.values():
-            self.by_id.pop(partition.topic_id, None)
+    async def _retire(self, gone: Iterable[TopicImage], changes: Changes, slices: Slices) -> AsyncIterator[Partition]:
+        """Yields the open partitions that are no longer this broker's, which are in use no longer."""
+        for partition in moved_away(changes, self.by_name, self._node_id):
+            del self.by_name[partition.topic][partition.index]
             partition.retire()
-        for partition in partitions.values():
-            await partition.stand_still(partial(self._discard, partition))
+            yield partition
+        for topic in self._deleted.note(gone):
+            self.meters.pop(topic, None)
+            self._configs.forget(topic)
+            for partition in self.by_name.pop(topic, {}).values():
+                self.by_id.pop(partition.topic_id, None)
+                partition.retire()
+                yield partition
+            await slices.next()
 
-    async def _forget_unopened(self, key: TopicPartition) -> None:
-        """Forgets what could not be opened, which exists all the same."""
-        directory = self.unopened.forget(key) or self.placement.forget(key)
-        self._damaged.forget(key)
-        if directory is not None and not directory.is_failed:
-            await self.departures.delete(directory, key)
+    def _forget_unopened(self, gone: Iterable[TopicImage], changes: Changes) -> dict[TopicPartition, LogDirectory]:
+        """Forgets what could not be opened and is no longer this broker's; returns where it lies all the same."""
+        keys = self.unopened.departed(gone, changes, self._node_id)
+        for key in keys:
+            self._damaged.forget(key)
+        places = {key: self.unopened.forget(key) or self.placement.forget(key) for key in keys}
+        return {key: place for key, place in places.items() if place is not None and not place.is_failed}
 
-    async def _give_up(self, partition: Partition, keep: Keep | None = None) -> None:
-        """Gives the partition up: it is open no longer, and deleted, unless it is to ``keep``."""
+    async def _give_up(self, partition: Partition, keep: Keep) -> None:
+        """Gives the partition up, which is open no longer: what is to ``keep`` is kept."""
         del self.by_name[partition.topic][partition.index]
         partition.retire()
         await partition.stand_still(partial(self._discard, partition, keep))
@@ -394,6 +397,3 @@ class PartitionStore(Part):
     def _open_again(self, partition: Partition, directory: LogDirectory) -> None:
         self._offsets.keep(partition.key, directory, partition.log)
         self.unopened.closed(partition.key, directory)
-
-    def _unique(self) -> str:
-        return f"{self._world.random.getrandbits(128):032x}"

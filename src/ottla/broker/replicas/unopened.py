@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ottla.broker.replicas.departures import Changes
 from ottla.broker.replicas.partition import Partition
 from ottla.metadata.image import ClusterImage, TopicImage
 from ottla.storage.directory.directory import LogDirectory
@@ -71,9 +72,7 @@ class Unopened:
         """Lets the next ``follow`` of the partitions look at all of that topic."""
         self._retried_topics.add(topic)
 
-    def with_retried(
-        self, changes: list[tuple[TopicImage, list[int]]], image: ClusterImage, broker_id: int
-    ) -> list[tuple[TopicImage, list[int]]]:
+    def with_retried(self, changes: Changes, image: ClusterImage, broker_id: int) -> Changes:
         """Returns the changes, with all partitions that the broker has of topics with replicas that are tried again, once."""
         if not self._retried_topics:
             return changes
@@ -92,16 +91,15 @@ class Unopened:
         self._retried.pop(key, None)
         self._were_open.discard(key)
 
-    def of_topic(self, topic: str) -> list[TopicPartition]:
-        return [key for key in {**self.offline, **self._retried} if key.topic == topic]
-
-    def moved_away(self, changes: Iterable[tuple[TopicImage, Iterable[int]]], broker_id: int) -> list[TopicPartition]:
-        """Returns the replicas among the changed ones that are no longer this broker's."""
+    def departed(self, gone: Iterable[TopicImage], changes: Changes, broker_id: int) -> list[TopicPartition]:
+        """Returns the replicas that are no longer this broker's: of topics that are gone, and of changed partitions."""
         known = {**self.offline, **self._retried}
         if not known:
             return []
+        names = {topic.name for topic in gone}
         changed = [(topic, index) for topic, numbers in changes for index in numbers if broker_id not in topic.partitions[index].replicas]
-        return [key for topic, index in changed if (key := TopicPartition(topic.name, index)) in known]
+        elsewhere = {TopicPartition(topic.name, index) for topic, index in changed}
+        return [key for key in known if key.topic in names or key in elsewhere]
 
     def forget(self, key: TopicPartition) -> LogDirectory | None:
         """Forgets the replica, which is no longer this broker's; returns where a replica of it remains."""
