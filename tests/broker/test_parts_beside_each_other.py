@@ -630,7 +630,7 @@ def test_a_topic_that_is_deleted_while_its_replica_arrives_is_removed_from_both_
 
 
 def test_a_deleted_replica_is_removed_however_long_its_renaming_takes() -> None:
-    """Others were removed meanwhile, and this one, which was counted with them, lay there until the next start."""
+    """Others were removed meanwhile, and this one, which was counted with them, stayed until the next start."""
 
     async def act(broker: SimBroker) -> None:
         await create(broker, "t")

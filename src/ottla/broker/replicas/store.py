@@ -367,7 +367,7 @@ class PartitionStore(Part):
             await slices.next()
 
     def _forget_unopened(self, gone: Iterable[TopicImage], changes: Changes) -> dict[TopicPartition, LogDirectory]:
-        """Forgets what could not be opened and is no longer this broker's; returns where it lies all the same."""
+        """Forgets what could not be opened and is no longer this broker's; returns where its files are."""
         keys = self.unopened.departed(gone, changes, self._node_id)
         for key in keys:
             self._damaged.forget(key)
