@@ -19,6 +19,7 @@ from tests.foreign_clients.broker_process import BrokerProcess, lasting_ports
 from tests.waiting import eventually
 
 from ottla.broker.node import Broker
+from ottla.client.admin.resources import Broker as OneBroker
 from ottla.config import BrokerConfig
 from ottla.errors import ErrorCode, KafkaError
 from ottla.messages.acl_codes import Operation, ResourceType
@@ -102,6 +103,17 @@ def test_a_user_without_the_right_is_refused_until_it_has_it_and_a_changed_passw
         assert pages.get("/metrics", "bob:new-secret")[0] == 200
         admin.alter_users([UserChange("bob", "SCRAM-SHA-512")])
         assert pages.get("/metrics", "bob:new-secret")[0] == 401
+
+
+def test_a_password_of_the_key_that_was_changed_counts_at_once(pages: Pages) -> None:
+    key, broker = "listener.name.admin.plain.sasl.jaas.config", OneBroker(1)
+    with Admin(pages.broker.bootstrap) as admin:
+        admin.alter_configs({broker: {key: USERS.replace("monitor-secret", "next-secret")}})
+        eventually(lambda: pages.get("/metrics", "monitor:next-secret")[0], lambda status: status == 200)
+        assert pages.get("/metrics", "monitor:monitor-secret")[0] == 401
+        admin.alter_configs({broker: {key: None}})
+        eventually(lambda: pages.get("/metrics", "monitor:monitor-secret")[0], lambda status: status == 200)
+        assert pages.get("/metrics", "monitor:next-secret")[0] == 401
 
 
 def test_a_certificate_is_a_name_too(pages: Pages) -> None:

@@ -272,6 +272,13 @@ def test_a_document_that_comes_byte_by_byte_is_given_up_in_time(tmp_path: Path, 
         asyncio.run(https.fetch(Download(url, 1000)))
 
 
+def test_an_issuer_of_an_unknown_authority_is_refused_with_the_way_to_trust_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with issuing(tmp_path, monkeypatch) as url:
+        monkeypatch.delenv("SSL_CERT_FILE")
+        with pytest.raises(OSError, match=r"certificate is not trusted \(.*\); SSL_CERT_FILE may name other authorities"):
+            asyncio.run(https.fetch(Download(url, 1000)))
+
+
 def test_a_client_has_its_tokens_from_the_issuer(broker: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the grant of client credentials: one token for all connections, and none for a wrong secret."""
     keys = [f"sasl_oauthbearer_client_credentials_client_{name}" for name in ("id", "secret")]

@@ -61,6 +61,8 @@ def test_an_authority_and_what_it_issues_serve_a_listener(tmp_path: Path) -> Non
         (["issue", "{place}", "authority"], "is not the name of a file"),
         (["issue", "{place}", "x" * 65], "1 to 64 characters"),
         (["issue", "{place}", "node-2", "--host", "a..b"], "is neither the name of a host nor an address"),
+        (["issue", "{place}", "node-2", "--host", "10.0.0.1:9092"], "an address, without a port"),
+        (["issue", "{place}", "node-2", "--host", "a.example,b.example"], "is neither the name of a host"),
         (["issue", "{empty}", "node-2"], "there is no authority in"),
         (["issue", "{place}", "node-2", "--days", "0"], "--days"),
     ],

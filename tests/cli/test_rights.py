@@ -245,6 +245,15 @@ def test_a_login_that_fails_says_whose_it_was_and_who_helps(served: SecureBroker
         assert "no broker can be reached" not in done.stderr
 
 
+def test_a_login_by_a_delegation_token_that_fails_names_the_token(served: SecureBroker, alice: tuple[str, str]) -> None:
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="t0k" password="x" tokenauth="true";'
+    done = run(served.bootstrap, "topic", "list", *alice, "-X", f"sasl.jaas.config={login}")
+    assert isinstance(done.exception, KafkaError), done.output
+    said = with_way_out(done.exception)
+    assert "; the login was by delegation token t0k of the file of --command-config" in said
+    assert said.endswith("which may have ended; its owner sees it by `ottla token list`")
+
+
 def test_a_quorum_that_zookeeper_mode_has_not_is_answered_with_the_command_that_shows_the_controller() -> None:
     error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "DescribeQuorum: the broker does not have this API")
     assert with_way_out(error).endswith("no quorum; `ottla cluster status` shows which broker is the controller")

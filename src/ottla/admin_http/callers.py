@@ -41,10 +41,10 @@ class Callers:
         self._decoy = ScramCredential(os.urandom(KEY_BYTES), os.urandom(KEY_BYTES), b"", ITERATIONS)
         self._remembered: dict[bytes, tuple[int, ScramCredential]] = {}  # until when
         self._turn = asyncio.Semaphore(AT_ONCE)
-        secret: Secret | None = node.config.of_listener(ADMIN, LOGIN)
-        self._login: Login | None = None if secret is None else parse_jaas(secret.reveal())
-        if self._login is not None and self._login.module is not LoginModule.PLAIN:
-            text = f"listener.name.admin.{LOGIN} names {self._login.module}; {LoginModule.PLAIN} is expected"
+        self._login: tuple[Secret | None, Login | None] = None, None
+        login = self._users()
+        if login is not None and login.module is not LoginModule.PLAIN:
+            text = f"listener.name.admin.{LOGIN} names {login.module}; {LoginModule.PLAIN} is expected"
             raise KafkaError(ErrorCode.INVALID_CONFIG, text)
 
     async def principal(self, authorization: str) -> Principal | None:
@@ -53,11 +53,19 @@ class Callers:
         if found is None:
             return None
         name, password = found
-        own = None if self._login is None else self._login.options.get(USER_OPTION + name)
+        login = self._users()
+        own = None if login is None else login.options.get(USER_OPTION + name)
         is_right = own is not None and own == password
         if not is_right:
             is_right = await self._is_scram_users(name, password) and own is None
         return Principal(USER, name) if is_right else None
+
+    def _users(self) -> Login | None:
+        """Returns the users of the key, whose value may have changed since the start."""
+        secret: Secret | None = self._node.config.of_listener(ADMIN, LOGIN)
+        if secret is not self._login[0]:
+            self._login = secret, None if secret is None else parse_jaas(secret.reveal())
+        return self._login[1]
 
     async def _is_scram_users(self, name: str, password: Secret) -> bool:
         is_right = False

@@ -144,14 +144,25 @@ def words_of(context: click.Context) -> str:
 
 def user_of() -> str | None:
     """Returns the principal that the command logs in as, where its properties name one."""
+    name, is_token = _login()
+    return None if name is None or is_token else f"User:{name}"
+
+
+def token_of() -> str | None:
+    """Returns the id of the delegation token that the command logs in by; None where it logs in otherwise."""
+    name, is_token = _login()
+    return name if is_token else None
+
+
+def _login() -> tuple[str | None, bool]:
+    """Returns the name of the login, and whether it is that of a delegation token."""
     from ottla.config.jaas import parse_jaas
 
     given = _given()
-    name: str | None = given.get("sasl_plain_username")
-    if "sasl_jaas_config" in given:
-        login = parse_jaas(given["sasl_jaas_config"])
-        name = None if login.option("tokenauth") == "true" else login.option("username")
-    return None if name is None else f"User:{name}"
+    if "sasl_jaas_config" not in given:
+        return given.get("sasl_plain_username"), False
+    login = parse_jaas(given["sasl_jaas_config"])
+    return login.option("username"), login.option("tokenauth") == "true"
 
 
 def principal_of() -> str | None:

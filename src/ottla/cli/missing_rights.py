@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from ottla.cli.client_settings import command_context, principal_of, user_of, words_of
+from ottla.cli.client_settings import command_context, principal_of, token_of, user_of, words_of
 from ottla.errors import ErrorCode, KafkaError
 
 TOPIC, GROUP, CLUSTER, TRANSACTION = "topic", "group", "cluster", "transactional-id"
@@ -111,8 +111,10 @@ def missing_right(error: KafkaError) -> str | None:
 
 
 def _of_login() -> str:
-    """Returns the end of the sentence about a login that failed: whose it was, and how the user gets another password."""
-    user, file = user_of(), "the file of --command-config (or OTTLA_COMMAND_CONFIG)"
+    """Returns the end of the sentence about a login that failed: whose it was, and the way to one that works."""
+    user, token, file = user_of(), token_of(), "the file of --command-config (or OTTLA_COMMAND_CONFIG)"
+    if token is not None:
+        return f"; the login was by delegation token {token} of {file}, which may have ended; its owner sees it by `ottla token list`"
     if user is None:
         return f"; {file} names the user; who may alter the cluster sees its users by `ottla user list`"
     whose = f"; the login was that of {user}, whose password is in {file}"

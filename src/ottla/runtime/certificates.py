@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 AUTHORITY, KEY = "authority.pem", "authority.key"
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+_HOST: Final = re.compile(r"[A-Za-z0-9_*.-]+")
 EARLIER: Final = timedelta(minutes=5)
 """So much the clocks of machines may differ."""
 
@@ -108,9 +110,12 @@ def _host(text: str) -> Any:
     except ValueError:
         pass
     try:
-        return DNSName(text.encode("idna").decode())
+        name = text.encode("idna").decode()
+        if _HOST.fullmatch(name) is None:
+            raise ValueError
     except (UnicodeError, ValueError):
-        raise _refused(f"{text!r} is neither the name of a host nor an address") from None
+        raise _refused(f"{text!r} is neither the name of a host nor an address, without a port") from None
+    return DNSName(name)
 
 
 def _builder(name: str, key: Any, days: int) -> CertificateBuilder:

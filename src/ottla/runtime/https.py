@@ -68,6 +68,8 @@ def _fetch(wanted: Download) -> bytes:
             if len(data) > wanted.bytes_max:
                 raise OSError(f"it has more than {wanted.bytes_max} bytes")
         return bytes(data)
+    except ssl.SSLCertVerificationError as error:
+        raise OSError(f"its certificate is not trusted ({error.verify_message}); SSL_CERT_FILE may name other authorities") from None
     except http.client.HTTPException as error:
         raise OSError(f"the server does not speak HTTP: {type(error).__name__}") from None
     finally:
