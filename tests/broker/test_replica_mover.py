@@ -196,6 +196,37 @@ def test_directories_left_by_a_move_are_removed_soon() -> None:
     run(main())
 
 
+def test_a_copy_that_could_not_be_switched_to_is_removed_before_the_next_try() -> None:
+    """Each try left one on the disk that refused it, until the next start."""
+
+    async def main() -> None:
+        broker = SimBroker(Simulation(1), DIRECTORIES)
+        await broker.start()
+        await create(broker, "t")
+        source = directory_of(broker, "t", 0)
+        target, disk = other(source), broker.machine.disk
+        await send(broker, "t", [(None, b"x")])
+        dropped = asyncio.Event()
+
+        def stepped(operation: str, path: str, what: str) -> None:
+            if operation == "rename" and path.endswith("-future") and not dropped.is_set():
+                disk.faults.append(Fault("sync_dir", target, errno.ENOSPC))
+            elif operation == "rename" and (path, what[-7:]) == (f"{target}/t-0", "-delete"):
+                dropped.set()
+
+        disk.on_step = stepped
+        assert await move(broker, target) == ErrorCode.NONE
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            await dropped.wait()
+        await asyncio.sleep(5)
+        assert not [name for name in await disk.list_dir(target) if name.startswith("t-0")]
+        await settled(broker)
+        assert await directories_on_disk(broker) == [target]
+        assert [record.value for record in await records_of(log_of(broker, "t"))] == [b"x"]
+
+    run(main())
+
+
 def test_a_replica_that_comes_back_waits_until_what_it_left_there_is_out_of_the_way() -> None:
     """The full disk that it left renamed its directory, and not durably: what is tried again must not be the replica that is back."""
 

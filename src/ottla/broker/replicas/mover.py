@@ -206,12 +206,6 @@ class ReplicaMover(Part):
                 log.error("replica_generation_not_raised", partition=str(key), directory=source.path, reason=str(error))
                 partition.fail()  # it is no longer known which of the two counts: neither takes another record
             else:
-                await self._drop_copy(key, directory)
+                await self._partitions.departures.delete(directory, key)
             raise
         partition.log.relocate(path, files)
-
-    async def _drop_copy(self, key: TopicPartition, directory: LogDirectory) -> None:
-        try:
-            await directory.delete_partition(key, unique_name(self._world.random))
-        except OSError as error:
-            log.error("replica_copy_not_removed", partition=str(key), directory=directory.path, reason=str(error))
