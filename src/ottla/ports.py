@@ -332,6 +332,10 @@ class Network(Protocol):
         """
         ...
 
+    async def addresses_of(self, host: str) -> Sequence[str]:
+        """Returns the addresses that the name has now. OSError for a name that has none."""
+        ...
+
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         """Raises ValueError with the reason why keys, certificates or ciphers cannot be used."""
         ...

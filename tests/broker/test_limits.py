@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.broker.test_node import properties
 from tests.foreign_clients.wire import RawClient, batch_of, produce_request
+from tests.waiting import eventually
 
 from ottla.client.admin import Admin as AsyncAdmin
 from ottla.messages.api_versions import ApiVersionsRequest
@@ -105,7 +106,14 @@ def test_a_listener_has_a_limit_of_its_own_and_the_brokers_listener_is_protected
         assert hears_nothing(broker, waiting)
 
 
-@pytest.mark.parametrize("limits", [{"max.connections.per.ip": "2"}, {"max.connections.per.ip.overrides": "127.0.0.1:2,10.0.0.1:0"}])
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max.connections.per.ip": "2"},
+        {"max.connections.per.ip.overrides": "127.0.0.1:2,10.0.0.1:0"},
+        {"max.connections.per.ip.overrides": "localhost:2,no-such-host.invalid:0"},
+    ],
+)
 def test_an_address_with_too_many_connections_is_refused_at_once(tmp_path: Path, limits: dict[str, str]) -> None:
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(BrokerThread(properties(tmp_path, **limits)))
@@ -120,6 +128,24 @@ def test_an_address_with_too_many_connections_is_refused_at_once(tmp_path: Path,
         assert is_served(first), "so the broker has seen the end before the next one connects"
         with RawClient(port_of(broker)) as again:
             assert is_served(again)
+        assert is_served(first)
+
+
+def test_a_host_that_a_change_names_is_looked_up(tmp_path: Path) -> None:
+    """A name had no effect: connections have addresses."""
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread(properties(tmp_path)))
+        first = stack.enter_context(RawClient(port_of(broker)))
+        edit = AlterableConfig("max.connections.per.ip.overrides", 0, "localhost:1")
+        [changed] = first.ask(IncrementalAlterConfigsRequest([AlterConfigsResource(RESOURCE_BROKER, "", [edit])]), 1).responses
+        assert changed.error_code == 0
+
+        def is_refused() -> bool:
+            with RawClient(port_of(broker)) as second:
+                second.send(ApiVersionsRequest(), 0)
+                return second.is_closed_by_broker()
+
+        assert eventually(is_refused, lambda refused: refused)
         assert is_served(first)
 
 

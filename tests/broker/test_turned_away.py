@@ -16,10 +16,12 @@ from tests.broker.test_node import properties
 from tests.waiting import eventually
 
 from ottla.broker.requests.gatekeeper import admission_limits
+from ottla.broker.requests.named_hosts import NamedHosts
 from ottla.config import BrokerConfig
 from ottla.net.admission import SHUT_OUT_MS, Admission, AdmissionLimits
 from ottla.runtime.connection import RealConnection
 from ottla.runtime.serve import BrokerThread
+from ottla.runtime.world import real_world
 
 SHUT_OUT: Final = "127.0.0.2"
 LISTENERS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -92,7 +94,8 @@ def test_a_rate_is_of_the_address_however_it_is_written() -> None:
     for written, of_peer in (("0:0:0:0:0:0:0:1", "::1"), ("2001:DB8::0:7", "2001:db8::7"), ("::ffff:192.0.2.1", "192.0.2.1")):
         admission.set_ip_rates({written: 0.0})
         assert admission.ip_pause_ms(of_peer, 0) == SHUT_OUT_MS
-    limits = admission_limits(BrokerConfig({"max.connections.per.ip.overrides": "[0:0:0:0:0:0:0:1]:7,192.0.2.1:8,host:9"}), [])
+    config = BrokerConfig({"max.connections.per.ip.overrides": "[0:0:0:0:0:0:0:1]:7,192.0.2.1:8,host:9"})
+    limits = admission_limits(config, [], NamedHosts(real_world().network, config))
     assert limits.per_ip_overrides == {"::1": 7, "192.0.2.1": 8, "host": 9}
 
 

@@ -38,6 +38,14 @@ def address_of(text: str) -> str:
     return str(getattr(address, "ipv4_mapped", None) or address)
 
 
+def is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 class ListenerLimits(Struct, frozen=True):
     connections: int = UNLIMITED
     creation_rate: int = UNLIMITED

@@ -79,6 +79,9 @@ class PassingNetwork:
             receive_buffer_bytes=receive_buffer_bytes, tls=tls, on_tls=on_tls,
         )  # fmt: skip
 
+    async def addresses_of(self, host: str) -> Sequence[str]:
+        return await self._network.addresses_of(host)
+
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         self._network.check_tls(tls)
 

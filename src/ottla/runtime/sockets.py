@@ -124,6 +124,9 @@ class RealNetwork:
         self.connections: dict[RealConnection, None] = {}
         self._contexts: dict[int, tuple[TlsClient, ssl.SSLContext]] = {}
 
+    async def addresses_of(self, host: str) -> Sequence[str]:
+        return [str(place[0]) for *_, place in await _addresses(host, 0)]
+
     def keep_received(self, count: int) -> None:
         """Keeps the first ``count`` bytes of the buffer: what is received next comes after them, or into another one."""
         self._receive_buffer = self._after(self._receive_buffer, count)

@@ -49,6 +49,9 @@ class Watched:
 
         return await self._network.listen(host, port, accepted, backlog=backlog, **buffers)
 
+    async def addresses_of(self, host: str) -> Sequence[str]:
+        return await self._network.addresses_of(host)
+
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         self._network.check_tls(tls)
 

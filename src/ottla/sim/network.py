@@ -14,7 +14,7 @@ import asyncio
 import errno
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, OnTls
@@ -263,6 +263,10 @@ class SimNetwork:
     ) -> SimListener:
         await alive()
         return self._fabric.listen(self._process, port, accept, backlog, tls, on_tls)
+
+    async def addresses_of(self, host: str) -> Sequence[str]:
+        await alive()
+        return (host,)
 
     def check_tls(self, tls: TlsServer | TlsClient) -> None:
         """Does nothing: names are always good."""

@@ -19,17 +19,19 @@ from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.key_sets import KeySet
 from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, oauth_urls, read_tls, used_protocols
 from ottla.broker.requests.listeners import ListenerAddress
+from ottla.broker.requests.named_hosts import OVERRIDES, NamedHosts
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
 from ottla.broker.requests.threshold import Threshold
 from ottla.broker.requests.throttling import Throttling
 from ottla.broker.roles import Role
+from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.config.forms import connections_by_host
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import CONNECTION_RATE, QuotaEntity
-from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits, address_of
+from ottla.net.admission import UNLIMITED, Admission, AdmissionLimits, ListenerLimits
 from ottla.ports import BACKLOG, Connection, ConnectionHandler, Listener, TimerHandle, World
 from ottla.security.scram import ScramMechanism
 from ottla.security.validity import ends_ms
@@ -78,6 +80,7 @@ class Gatekeeper(Part):
         self._needs_image: set[str] = set()  # listeners whose users are in the metadata
         self._listeners: dict[str, Listener] = {}
         self._admission = Admission(AdmissionLimits(), [])
+        self._hosts = NamedHosts(world.network, config)
         self._timer: TimerHandle | None = None
         self._followed: Mapping[QuotaEntity, Mapping[str, float]] | None = None
         self._serving: set[Role] = set()
@@ -110,11 +113,13 @@ class Gatekeeper(Part):
         OSError when one is in use, INVALID_CONFIG for a bad limit, or for stores that cannot be used.
         """
         addresses = list(addresses)
-        self._admission = Admission(admission_limits(self._config, [address.name for address in addresses]), [a.name for a in addresses])
+        await self._hosts.look_up()
+        names = [address.name for address in addresses]
+        self._admission = Admission(admission_limits(self._config, names, self._hosts), names)
         backlog = self._given("socket.listen.backlog.size", BACKLOG)  # Kafka's 50 are few for one loop that does it all
         send_buffer_bytes = self._given("socket.send.buffer.bytes", SEND_BUFFER_BYTES)
         receive_buffer_bytes = self._given("socket.receive.buffer.bytes", -1)
-        used = used_protocols(self._config, [address.name for address in addresses])
+        used = used_protocols(self._config, names)
         self.servers = await read_tls(self._world, self._config, used)
         for name, fault in not_valid(self.servers, self._world.clock.now_ms()):
             log.warning("certificate_not_valid", listener=name, reason=f"the certificate {fault}", way_out=WAY_OUT)
@@ -211,8 +216,17 @@ class Gatekeeper(Part):
         self._let_in()
 
     def configure(self) -> None:
-        """Applies the configuration's limits, which have changed."""
-        self._admission.set_limits(admission_limits(self._config, list(self._listeners)))
+        """Applies the configuration's limits, which have changed; limits of new names apply once their addresses have been found."""
+        self._use_limits()
+        if self._hosts.unknown:
+            eager.run(self._hosts.look_up(), self._looked_up)
+
+    def _looked_up(self, _: None, error: BaseException | None) -> None:
+        if error is None:  # a stop ends a look-up that is under way
+            self._use_limits()
+
+    def _use_limits(self) -> None:
+        self._admission.set_limits(admission_limits(self._config, list(self._listeners), self._hosts))
         self._let_in()
 
     async def on_image(self, delta: ImageDelta) -> None:
@@ -300,14 +314,14 @@ class Gatekeeper(Part):
         self._let_in()
 
 
-def admission_limits(config: BrokerConfig, listeners: Iterable[str]) -> AdmissionLimits:
+def admission_limits(config: BrokerConfig, listeners: Iterable[str], hosts: NamedHosts) -> AdmissionLimits:
     """Returns what the configuration says."""
     return AdmissionLimits(
         connections=config["max.connections"],
         creation_rate=config["max.connection.creation.rate"],
         per_ip=config["max.connections.per.ip"],
         per_ip_overrides={
-            address_of(host): count for host, count in connections_by_host(config["max.connections.per.ip.overrides"]).items()
+            address: count for host, count in connections_by_host(config[OVERRIDES]).items() for address in hosts.addresses_of(host)
         },
         by_listener={
             name: ListenerLimits(

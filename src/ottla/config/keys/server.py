@@ -98,7 +98,7 @@ KEYS: Final[tuple[ConfigKey, ...]] = (
     string(
         PER_IP_OVERRIDES,
         "",
-        "Limits for single hosts: host:count, comma-separated.",
+        "Limits for single hosts: host:count, comma-separated. Each address of a named host has the limit.",
         scope=Scope.CLUSTER_WIDE,
         check=connections_by_host,
     ),
