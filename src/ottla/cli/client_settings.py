@@ -86,11 +86,13 @@ def _given() -> dict[str, str]:
     given: dict[str, str] = {**meta.get("file", meta.get("local", {})), **meta.get("overrides", {})}
     if not given:
         return {}
+    from ottla.client.other_settings import KAFKAS_OWN, OTHER_SETTINGS
+
+    given = {key: value for key, value in given.items() if value not in KAFKAS_OWN.get(key.replace(".", "_"), ())}
     from ottla.client.consumer_settings import ConsumerSettings
     from ottla.client.fetch_settings import FetchSettings
     from ottla.client.membership_settings import MembershipSettings
     from ottla.client.options import ClusterSettings
-    from ottla.client.other_settings import OTHER_SETTINGS
     from ottla.client.producer_settings import ProducerSettings
     from ottla.client.settings import checks_of
 
