@@ -12,6 +12,8 @@ from tests.broker.test_oauth import LOGIN, OAUTH, PREFIX
 from tests.security.issuer import claims, key_set, signed
 
 from ottla.cli.main import cli
+from ottla.cli.output import with_way_out
+from ottla.errors import KafkaError
 from ottla.runtime.serve import BrokerThread
 
 PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
@@ -41,6 +43,10 @@ def test_a_java_clients_file_with_a_token_serves_commands(tmp_path: Path, file: 
         done = CliRunner().invoke(cli, ["topic", "create", "by-token", "-B", servers, "--command-config", str(file)])
         assert done.exit_code == 0, done.output
         assert "created" in done.output
+        (tmp_path / "token.jwt").write_text(signed(claims(aud="other")))
+        refused = CliRunner().invoke(cli, ["topic", "list", "-B", servers, "--command-config", str(file)]).exception
+        assert isinstance(refused, KafkaError)
+        assert "; the login was by a token of an issuer, as the file of --command-config" in with_way_out(refused)
 
 
 def test_a_handler_of_the_users_own_is_refused_with_what_gives_tokens(file: Path) -> None:

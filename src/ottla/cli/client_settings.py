@@ -156,6 +156,11 @@ def token_of() -> str | None:
     return name if is_token else None
 
 
+def is_of_issuer() -> bool:
+    """True when the command logs in by a token of an issuer (OAUTHBEARER)."""
+    return _given().get("sasl_mechanism") == "OAUTHBEARER"
+
+
 def _login() -> tuple[str | None, bool]:
     """Returns the name of the login, and whether it is that of a delegation token."""
     from ottla.config.jaas import parse_jaas

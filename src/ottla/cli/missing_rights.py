@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from ottla.cli.client_settings import command_context, principal_of, token_of, user_of, words_of
+from ottla.cli.client_settings import command_context, is_of_issuer, principal_of, token_of, user_of, words_of
 from ottla.errors import ErrorCode, KafkaError
 
 TOPIC, GROUP, CLUSTER, TRANSACTION = "topic", "group", "cluster", "transactional-id"
@@ -115,6 +115,8 @@ def _of_login() -> str:
     user, token, file = user_of(), token_of(), "the file of --command-config (or OTTLA_COMMAND_CONFIG)"
     if token is not None:
         return f"; the login was by delegation token {token} of {file}, which may have ended; its owner sees it by `ottla token list`"
+    if is_of_issuer():
+        return f"; the login was by a token of an issuer, as {file} has it; the broker's log says why (authentication_failed)"
     if user is None:
         return f"; {file} names the user; who may alter the cluster sees its users by `ottla user list`"
     whose = f"; the login was that of {user}, whose password is in {file}"
