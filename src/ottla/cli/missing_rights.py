@@ -15,17 +15,19 @@ import click
 from ottla.cli.client_settings import command_context, is_of_issuer, principal_of, token_of, user_of, words_of
 from ottla.errors import ErrorCode, KafkaError
 
-TOPIC, GROUP, CLUSTER, TRANSACTION = "topic", "group", "cluster", "transactional-id"
+TOPIC, GROUP, CLUSTER, TRANSACTION, OWNER = "topic", "group", "cluster", "transactional-id", "user-principal"
 _KINDS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: TOPIC,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: GROUP,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: CLUSTER,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TRANSACTION,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: OWNER,
 }
 _PARAMETERS: Final = {
     TOPIC: ("name", "names", "topics", "topic"),
     GROUP: ("group", "group_id", "group_ids"),
     TRANSACTION: ("transactional_ids",),
+    OWNER: ("owner",),
 }
 _IN_TEXT: Final = {
     TOPIC: re.compile(r"\btopic '([^']+)'"),
@@ -81,7 +83,7 @@ _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("user list", CLUSTER): "describe",
 }
 UNNAMED: Final = "the user of this command (User:NAME: brokers log its principal, at authorization_denied)"
-_OTHERWISE: Final = {TOPIC: "describe", GROUP: "describe", TRANSACTION: "describe", CLUSTER: "alter"}
+_OTHERWISE: Final = {TOPIC: "describe", GROUP: "describe", TRANSACTION: "describe", CLUSTER: "alter", OWNER: "create-tokens"}
 
 
 def missing_right(error: KafkaError) -> str | None:
