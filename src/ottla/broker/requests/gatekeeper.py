@@ -218,7 +218,7 @@ class Gatekeeper(Part):
     def configure(self) -> None:
         """Applies the configuration's limits, which have changed; limits of new names apply once their addresses have been found."""
         self._use_limits()
-        if self._hosts.unknown:
+        if self._hosts.is_behind:
             eager.run(self._hosts.look_up(), self._looked_up)
 
     def _looked_up(self, _: None, error: BaseException | None) -> None:
