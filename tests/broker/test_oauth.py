@@ -35,12 +35,13 @@ from ottla.sync import Admin, Producer
 from ottla.types import Secret
 
 PREFIX: Final = "listener.name.guarded.oauthbearer"
+LOGIN: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
 OAUTH: Final = {
     "listeners": f"PLAINTEXT://127.0.0.1:0,{LISTENER}://127.0.0.1:0",
     "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,{LISTENER}:SASL_PLAINTEXT",
     "sasl.enabled.mechanisms": "OAUTHBEARER,PLAIN",
     "listener.name.guarded.plain.sasl.jaas.config": JAAS,
-    f"{PREFIX}.sasl.jaas.config": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+    f"{PREFIX}.sasl.jaas.config": LOGIN,
     f"{PREFIX}.sasl.server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "sasl.oauthbearer.expected.audience": AUDIENCE,
     f"{PREFIX}.sasl.oauthbearer.expected.issuer": ISSUER,
@@ -277,6 +278,34 @@ def test_an_issuer_of_an_unknown_authority_is_refused_with_the_way_to_trust_it(t
         monkeypatch.delenv("SSL_CERT_FILE")
         with pytest.raises(OSError, match=r"certificate is not trusted \(.*\); SSL_CERT_FILE may name other authorities"):
             asyncio.run(https.fetch(Download(url, 1000)))
+
+
+def test_a_client_has_its_token_from_a_file(broker: BrokerThread, tmp_path: Path) -> None:
+    """As Kafka's clients have them, whose files name the login module, too. A command has no other way to a token that it is given."""
+    place = tmp_path / "a token.jwt"
+    made: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER", "sasl_jaas_config": LOGIN}
+    made |= {"sasl_oauthbearer_token_endpoint_url": place.as_uri()}
+    with pytest.raises(KafkaError, match=r"a token\.jwt cannot be read: No such file"):
+        Admin(address(broker), **made)
+    for subject in ("job-1", "job-2"):
+        place.write_text(signed(claims(sub=subject)) + "\n")
+        with Producer(address(broker), **made) as producer:
+            producer.send("by-file", b"value").result(30)
+            assert f"User:{subject}" in principals(broker)
+
+
+def test_the_login_module_may_have_the_clients_id_and_secret_as_up_to_kafka_4_0(
+    broker: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with issuing(tmp_path, monkeypatch) as url:
+        Issuer.posted.clear()
+        Issuer.token = json.dumps({"access_token": signed(claims(sub="job")), "expires_in": 3600, "token_type": "bearer"}).encode()
+        made: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+        made |= {"sasl_oauthbearer_token_endpoint_url": f"{url}/token"}
+        login = LOGIN.replace(";", ' clientId="job:1" clientSecret="top secret" scope="a b";')
+        with Producer(address(broker), sasl_jaas_config=login, **made) as producer:
+            producer.send("by-module", b"value").result(30)
+        assert Issuer.posted[0] == ("job%3A1:top%20secret", "grant_type=client_credentials&scope=a+b")
 
 
 def test_a_client_has_its_tokens_from_the_issuer(broker: BrokerThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

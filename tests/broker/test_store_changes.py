@@ -30,6 +30,7 @@ from ottla.runtime.serve import BrokerThread
 from ottla.sync import Admin, Broker
 
 KEYS: Final = "listener.name.tls.ssl.keystore.location"
+FOR_ONE: Final = "is set for one broker, by its id, and not for all of them"
 TRUST: Final = "listener.name.mutual.ssl.truststore.location"
 LISTENERS: Final = {
     "listeners": "PLAINTEXT://127.0.0.1:0,TLS://127.0.0.1:0,MUTUAL://127.0.0.1:0",
@@ -245,6 +246,9 @@ def test_nothing_of_a_request_is_done_when_a_store_in_it_is_refused(changing: Ch
         answer = client.ask(IncrementalAlterConfigsRequest([bad, topic, stray]), 1)
         assert [found.error_code for found in answer.responses] == [ErrorCode.INVALID_REQUEST] * 3
         assert "looked at by broker 2 itself" in answer.responses[2].error_message
+        every = AlterConfigsResource(RESOURCE_BROKER, "", [AlterableConfig(KEYS, 0, str(changing.first.store))])
+        [of_all] = client.ask(IncrementalAlterConfigsRequest([every]), 1).responses
+        assert (of_all.error_code, of_all.error_message) == (ErrorCode.INVALID_REQUEST, f"{KEYS} {FOR_ONE}")
         replaced = client.ask(AlterConfigsRequest([Replacement(RESOURCE_BROKER, "1", [])]), 2)
         assert [found.error_code for found in replaced.responses] == [0], "what it was started with is good"
 

@@ -18,7 +18,7 @@ from tests.waiting import eventually
 from ottla.broker.requests.gatekeeper import admission_limits
 from ottla.broker.requests.named_hosts import NamedHosts
 from ottla.config import BrokerConfig
-from ottla.net.admission import SHUT_OUT_MS, Admission, AdmissionLimits
+from ottla.net.admission import SHUT_OUT_MS, UNLIMITED, Admission, AdmissionLimits
 from ottla.runtime.connection import RealConnection
 from ottla.runtime.serve import BrokerThread
 from ottla.runtime.world import real_world
@@ -97,6 +97,16 @@ def test_a_rate_is_of_the_address_however_it_is_written() -> None:
     config = BrokerConfig({"max.connections.per.ip.overrides": "[0:0:0:0:0:0:0:1]:7,192.0.2.1:8,host:9"})
     limits = admission_limits(config, [], NamedHosts(real_world().network, config))
     assert limits.per_ip_overrides == {"::1": 7, "192.0.2.1": 8, "host": 9}
+
+
+def test_a_limit_of_none_for_all_addresses_is_passed_over() -> None:
+    """Earlier versions recorded it when the overrides were removed, and no restart let a client in again."""
+    config = BrokerConfig()
+    hosts = NamedHosts(real_world().network, config)
+    config.set_dynamic(own={}, default={"max.connections.per.ip": "0"})
+    assert admission_limits(config, [], hosts).per_ip == UNLIMITED
+    config.set_dynamic(own={}, default={"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "192.0.2.1:8"})
+    assert admission_limits(config, [], hosts).per_ip == 0
 
 
 @pytest.mark.parametrize(

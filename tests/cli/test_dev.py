@@ -93,7 +93,8 @@ def test_secure_dev_refuses_the_data_of_an_open_broker_and_leaves_it_unchanged(t
     command = [sys.executable, "-m", "ottla", "dev", "--secure", "--port", "0", "--data", str(tmp_path / "data")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
     assert done.returncode == 2
-    assert "was made without --secure" in done.stderr
+    assert f"{tmp_path}/data-security/client.properties with the password of its user is not there" in done.stderr
+    assert "the data was made without --secure, or the file was deleted" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 

@@ -254,6 +254,21 @@ def test_a_login_by_a_delegation_token_that_fails_names_the_token(served: Secure
     assert said.endswith("which may have ended; its owner sees it by `ottla token list`")
 
 
+def test_a_token_of_another_owner_is_refused_with_the_right_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ACL is on the owner as a principal: one on the bare name allows nothing."""
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr("ottla.sync.Admin.__init__", refuse)
+    properties = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.plain.username=gus")
+    done = run("127.0.0.1:1", "token", "create", "--owner", "User:bob", *(word for text in properties for word in ("-X", text)))
+    assert isinstance(done.exception, KafkaError)
+    [said] = done.exception.__notes__
+    assert said.startswith(": User:gus lacks CREATE_TOKENS on user principal User:bob; ")
+    assert "`ottla acl allow User:gus -o create-tokens --user-principal User:bob --yes`" in said
+
+
 def test_a_quorum_that_zookeeper_mode_has_not_is_answered_with_the_command_that_shows_the_controller() -> None:
     error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, "DescribeQuorum: the broker does not have this API")
     assert with_way_out(error).endswith("no quorum; `ottla cluster status` shows which broker is the controller")

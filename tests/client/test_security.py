@@ -17,7 +17,7 @@ from ottla.client.security import security_of
 from ottla.client.settings import divided
 from ottla.errors import ErrorCode, KafkaError
 from ottla.runtime.serve import BrokerThread
-from ottla.security.client_exchange import INLINE_ITERATIONS_MAX, Credentials
+from ottla.security.client_exchange import INLINE_ITERATIONS_MAX, Credentials, OAuthCredentials
 from ottla.security.mechanism import Refusal
 from ottla.security.scram import ScramCredential, ScramMechanism, ScramServer
 from ottla.sync import Admin, Consumer, Producer
@@ -26,9 +26,11 @@ from ottla.types import Secret
 SCRAM_JAAS: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="bob" password="builder";'
 PLAIN_JAAS: Final = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="alice-secret";'
 BOB: Final = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "bob", "sasl_plain_password": "builder"}
+OAUTH_JAAS: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
 OAUTH: Final = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+ENDPOINT_URL: Final = "sasl_oauthbearer_token_endpoint_url"
 ENDPOINT: Final = {
-    "sasl_oauthbearer_token_endpoint_url": "https://issuer/token",
+    ENDPOINT_URL: "https://issuer/token",
     "sasl_oauthbearer_client_credentials_client_id": "job",
     "sasl_oauthbearer_client_credentials_client_secret": "hush",
 }
@@ -139,11 +141,16 @@ def test_the_password_of_a_user_is_text_and_is_never_shown() -> None:
         ({**WAYS_IN["PLAIN"], "sasl_plain_username": "alice"}, "say the same"),
         ({**WAYS_IN["PLAIN"], "sasl_oauth_token": str}, "sasl.oauth.token has no effect with sasl.mechanism=PLAIN"),
         (OAUTH, "needs sasl_oauth_token, a function that gives a token, or all of sasl.oauthbearer.token.endpoint.url"),
+        ({**OAUTH, "sasl_jaas_config": OAUTH_JAAS}, "needs sasl_oauth_token, a function that gives a token, or all of"),
+        ({**OAUTH, "sasl_jaas_config": PLAIN_JAAS}, "the module of OAUTHBEARER is"),
+        ({**OAUTH, "sasl_jaas_config": OAUTH_JAAS.replace(";", ' extension_a="hush";')}, "sasl.jaas.config: extension_a is not supported"),
+        ({**OAUTH, **ENDPOINT, ENDPOINT_URL: "file:/t"}, "is a file, which has the token itself: leave out"),
+        ({**OAUTH, ENDPOINT_URL: "file:/t", "sasl_oauthbearer_scope": "a"}, "is a file, which has the token itself: leave out"),
         ({**OAUTH, "sasl_plain_username": "alice"}, "sasl.plain.username has no effect with sasl.mechanism=OAUTHBEARER"),
         ({**OAUTH, "sasl_oauth_token": "hush"}, "expected a function"),
         ({**OAUTH, **ENDPOINT, "sasl_oauth_token": str}, "exclude each other"),
-        ({**OAUTH, **ENDPOINT, "sasl_oauthbearer_token_endpoint_url": "http://issuer"}, "a secret is sent there"),
-        ({**OAUTH, **ENDPOINT, "sasl_oauthbearer_token_endpoint_url": "https://hush@issuer"}, "have no place in it"),
+        ({**OAUTH, **ENDPOINT, ENDPOINT_URL: "http://issuer"}, "a secret is sent there"),
+        ({**OAUTH, **ENDPOINT, ENDPOINT_URL: "https://hush@issuer"}, "have no place in it"),
         ({**OAUTH, **ENDPOINT}, "nothing can be fetched here"),
         ({**WAYS_IN["PLAIN"], "sasl_jaas_config": "hush"}, "no control flag"),
         ({"security_protocol": "sasl_plaintext", "sasl_mechanism": "PLAIN", "sasl_plain_password": 7}, "expected a string"),
@@ -156,6 +163,16 @@ def test_what_does_not_go_together_is_refused(given: dict[str, Any], says: str) 
     assert caught.value.code == ErrorCode.INVALID_CONFIG
     assert says in caught.value.message
     assert "hush" not in caught.value.message
+
+
+def test_a_token_of_a_file_is_what_the_file_has_at_each_connection() -> None:
+    files = {"/a token": b"one\n"}
+    [settings] = divided((ClusterSettings,), {**OAUTH, ENDPOINT_URL: "file:/a%20token"})
+    credentials = security_of(settings, files.__getitem__).credentials
+    assert isinstance(credentials, OAuthCredentials)
+    assert credentials.asks() == "one"
+    files["/a token"] = b"two\n"
+    assert credentials.asks() == "two"
 
 
 def test_much_work_is_done_elsewhere_and_once() -> None:

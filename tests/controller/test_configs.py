@@ -202,6 +202,33 @@ def test_addresses_with_numbers_of_their_own_may_be_the_only_ones(image: Cluster
     change(image, RESOURCE_BROKER, "", ("listener.name.x.max.connections", SET, "1"), ("log.retention.ms", SET, "-1"))
 
 
+def test_the_only_addresses_that_may_connect_cannot_be_removed(image: ClusterImage) -> None:
+    """No client could connect then to take that back, and a restart did not help."""
+    per_ip, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    image = change(image, RESOURCE_BROKER, "", (overrides, SET, "127.0.0.1:5"), (per_ip, SET, "0"))
+    for edit in ((overrides, DELETE, None), (overrides, SET, "")):
+        with pytest.raises(KafkaError, match=r"max\.connections\.per\.ip=0 would refuse every connection") as refused:
+            change(image, RESOURCE_BROKER, "", edit)
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
+    with pytest.raises(KafkaError, match="would refuse every connection"):
+        replace_configs(image, RESOURCE_BROKER, "", {per_ip: "0"}, config=CONFIG)
+    with pytest.raises(KafkaError, match="would refuse every connection"):
+        change(image, RESOURCE_BROKER, "1", (overrides, SET, ""))
+    assert not change(image, RESOURCE_BROKER, "", (overrides, DELETE, None), (per_ip, DELETE, None)).broker_configs("")
+
+
+def test_the_only_addresses_of_a_broker_with_values_of_its_own_cannot_be_removed(image: ClusterImage) -> None:
+    per_ip, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    image = change(image, RESOURCE_BROKER, "", (overrides, SET, "127.0.0.1:5"))
+    image = change(image, RESOURCE_BROKER, "1", (per_ip, SET, "0"))
+    with pytest.raises(KafkaError, match=r"broker 1 has values of its own: .*=0 would refuse every connection"):
+        change(image, RESOURCE_BROKER, "", (overrides, DELETE, None))
+    image = change(image, RESOURCE_BROKER, "1", (overrides, SET, "127.0.0.1:6"))
+    assert not change(image, RESOURCE_BROKER, "", (overrides, DELETE, None)).broker_configs("")
+    with pytest.raises(KafkaError, match="would refuse every connection"):
+        change(change(image, RESOURCE_BROKER, "", (overrides, DELETE, None)), RESOURCE_BROKER, "1", (overrides, DELETE, None))
+
+
 def test_session_and_heartbeat_of_a_group_are_checked_together() -> None:
     config = BrokerConfig({"group.consumer.min.session.timeout.ms": "1000"})
     edits = [ConfigChange("consumer.session.timeout.ms", SET, "5000")]

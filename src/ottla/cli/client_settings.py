@@ -86,11 +86,13 @@ def _given() -> dict[str, str]:
     given: dict[str, str] = {**meta.get("file", meta.get("local", {})), **meta.get("overrides", {})}
     if not given:
         return {}
+    from ottla.client.other_settings import KAFKAS_OWN, OTHER_SETTINGS
+
+    given = {key: value for key, value in given.items() if value not in KAFKAS_OWN.get(key.replace(".", "_"), ())}
     from ottla.client.consumer_settings import ConsumerSettings
     from ottla.client.fetch_settings import FetchSettings
     from ottla.client.membership_settings import MembershipSettings
     from ottla.client.options import ClusterSettings
-    from ottla.client.other_settings import OTHER_SETTINGS
     from ottla.client.producer_settings import ProducerSettings
     from ottla.client.settings import checks_of
 
@@ -152,6 +154,11 @@ def token_of() -> str | None:
     """Returns the id of the delegation token that the command logs in by; None where it logs in otherwise."""
     name, is_token = _login()
     return name if is_token else None
+
+
+def is_of_issuer() -> bool:
+    """True when the command logs in by a token of an issuer (OAUTHBEARER)."""
+    return _given().get("sasl_mechanism") == "OAUTHBEARER"
 
 
 def _login() -> tuple[str | None, bool]:

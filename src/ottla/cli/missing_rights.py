@@ -12,20 +12,22 @@ from typing import Any, Final
 
 import click
 
-from ottla.cli.client_settings import command_context, principal_of, token_of, user_of, words_of
+from ottla.cli.client_settings import command_context, is_of_issuer, principal_of, token_of, user_of, words_of
 from ottla.errors import ErrorCode, KafkaError
 
-TOPIC, GROUP, CLUSTER, TRANSACTION = "topic", "group", "cluster", "transactional-id"
+TOPIC, GROUP, CLUSTER, TRANSACTION, OWNER = "topic", "group", "cluster", "transactional-id", "user-principal"
 _KINDS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: TOPIC,
     ErrorCode.GROUP_AUTHORIZATION_FAILED: GROUP,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: CLUSTER,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TRANSACTION,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: OWNER,
 }
 _PARAMETERS: Final = {
     TOPIC: ("name", "names", "topics", "topic"),
     GROUP: ("group", "group_id", "group_ids"),
     TRANSACTION: ("transactional_ids",),
+    OWNER: ("owner",),
 }
 _IN_TEXT: Final = {
     TOPIC: re.compile(r"\btopic '([^']+)'"),
@@ -81,7 +83,7 @@ _OPERATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("user list", CLUSTER): "describe",
 }
 UNNAMED: Final = "the user of this command (User:NAME: brokers log its principal, at authorization_denied)"
-_OTHERWISE: Final = {TOPIC: "describe", GROUP: "describe", TRANSACTION: "describe", CLUSTER: "alter"}
+_OTHERWISE: Final = {TOPIC: "describe", GROUP: "describe", TRANSACTION: "describe", CLUSTER: "alter", OWNER: "create-tokens"}
 
 
 def missing_right(error: KafkaError) -> str | None:
@@ -115,6 +117,8 @@ def _of_login() -> str:
     user, token, file = user_of(), token_of(), "the file of --command-config (or OTTLA_COMMAND_CONFIG)"
     if token is not None:
         return f"; the login was by delegation token {token} of {file}, which may have ended; its owner sees it by `ottla token list`"
+    if is_of_issuer():
+        return f"; the login was by a token of an issuer, as {file} has it; the broker's log says why (authentication_failed)"
     if user is None:
         return f"; {file} names the user; who may alter the cluster sees its users by `ottla user list`"
     whose = f"; the login was that of {user}, whose password is in {file}"

@@ -49,8 +49,9 @@ class SecurePlace:
         """Makes the place beside that of the data. UsageError for data of a broker that was started without ``--secure``."""
         own, directory = Path(data).absolute(), _beside(data)
         if not (directory / CLIENT_FILE).exists() and own.is_dir() and any(own.iterdir()):
-            text = f"{data} has data that was made without --secure, and no user; name another directory, or delete it"
-            raise click.UsageError(text)
+            text = f"{data} has data, and {directory / CLIENT_FILE} with the password of its user is not there"
+            ways = "put that file back, name another directory, or delete this one"
+            raise click.UsageError(f"{text}: the data was made without --secure, or the file was deleted; {ways}")
         return cls(directory, "ottla dev")
 
     def _write_client(self, password: str) -> None:

@@ -13,12 +13,25 @@ _SYSTEM: Final = "sockets have the operating system's options and buffers"
 _BACKOFF: Final = "the pause before another try is 50 ms, doubles to 1 s, and has a fifth of jitter"
 _METRICS: Final = "metrics() returns the client's metrics"
 _MECHANISMS: Final = "the mechanisms are PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 and OAUTHBEARER"
+_TOKENS: Final = "tokens come from sasl_oauth_token or sasl_oauthbearer_token_endpoint_url"
 _PROVIDERS: Final = "TLS is that of Python's ssl module"
 _LEVELS: Final = _NOT_YET + "a codec has its library's own level"
 _COMMITS: Final = "commit raises what failed; after an automatic one that failed the next one commits, or the next owner reads again"
 _NO_PROXY: Final = _NOT_YET + "a client connects to brokers directly"
 _NEGOTIATED: Final = "the versions of each API are negotiated with each broker"
 
+KAFKAS_OWN: Final[dict[str, tuple[str, ...]]] = {
+    "sasl_login_callback_handler_class": (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+        "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
+    ),
+    "sasl_oauthbearer_jwt_retriever_class": (
+        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        "org.apache.kafka.common.security.oauthbearer.ClientCredentialsJwtRetriever",
+        "org.apache.kafka.common.security.oauthbearer.FileJwtRetriever",
+    ),
+}
+"""Classes of Kafka's own that a file for Java's clients names, by setting: without them the client does the same."""
 OTHER_SETTINGS: Final[dict[str, str]] = {
     # The Java client, every kind of client
     "retries": "a record is sent again until delivery_timeout_ms, a request of a consumer for as long as that may help",
@@ -48,11 +61,12 @@ OTHER_SETTINGS: Final[dict[str, str]] = {
     "ssl_trustmanager_algorithm": _PROVIDERS,
     "ssl_secure_random_implementation": _PROVIDERS,
     "sasl_client_callback_handler_class": _MECHANISMS,
-    "sasl_login_callback_handler_class": _MECHANISMS,
+    "sasl_login_callback_handler_class": _TOKENS,
     "sasl_login_class": _MECHANISMS,
     "sasl_kerberos_service_name": _MECHANISMS,
     "sasl_kerberos_kinit_cmd": _MECHANISMS,
     "sasl_oauthbearer_jwks_endpoint_url": _MECHANISMS,
+    "sasl_oauthbearer_jwt_retriever_class": _TOKENS,
     # The Java client's producer
     "max_in_flight_requests_per_connection": "five batches of a partition are under way at most; idempotence keeps their order",
     "partitioner_class": "give a function: partitioner(topic, key, partition_count)",

@@ -11,23 +11,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.client.settings import Settings, checks_of, choice, function, key_of, secret, text, texts
+from ottla.client.token_sources import ENDPOINT, token_source
 from ottla.config.jaas import MECHANISMS, SERVER_MECHANISMS, LoginModule, parse_jaas
 from ottla.errors import ErrorCode, KafkaError
 from ottla.ports import World
 from ottla.security.client_exchange import Credentials, OAuthCredentials
 from ottla.security.oauthbearer import OAUTHBEARER
 from ottla.security.tls_settings import client_of, paths_of
-from ottla.security.token_endpoint import TokenEndpoint, check_endpoint
 from ottla.tls import TLS_VERSIONS, TlsClient
 from ottla.types import Secret
 
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _NAMED: Final = ("sasl_jaas_config", "sasl_plain_username", "sasl_plain_password")
-_ENDPOINT: Final = (
-    *("sasl_oauthbearer_token_endpoint_url", "sasl_oauthbearer_client_credentials_client_id"),
-    *("sasl_oauthbearer_client_credentials_client_secret", "sasl_oauthbearer_scope"),
-)
-_SASL: Final = ("sasl_mechanism", *_NAMED, "sasl_oauth_token", *_ENDPOINT)
+_SASL: Final = ("sasl_mechanism", *_NAMED, "sasl_oauth_token", *ENDPOINT)
 
 
 @dataclass(frozen=True)
@@ -75,14 +71,14 @@ def security_of(settings: SecuritySettings, read: Callable[[str], bytes] | None 
     INVALID_CONFIG for what does not go together: nothing is sent in the clear that was meant to be guarded.
     """
     has_sasl, has_tls = _checked(settings)
-    return ClientSecurity(_credentials(settings, world) if has_sasl else None, _tls(settings, read) if has_tls else None)
+    return ClientSecurity(_credentials(settings, read, world) if has_sasl else None, _tls(settings, read) if has_tls else None)
 
 
 def check_security(settings: SecuritySettings, world: World | None = None) -> None:
     """Raises INVALID_CONFIG for what ``security_of`` refuses whatever is in files."""
     has_sasl, _ = _checked(settings)
     if has_sasl:
-        _credentials(settings, world)
+        _credentials(settings, None, world)
 
 
 def _checked(settings: SecuritySettings) -> tuple[bool, bool]:
@@ -119,11 +115,14 @@ def _tls(settings: SecuritySettings, read: Callable[[str], bytes] | None) -> Tls
     return client_of(get, files)
 
 
-def _credentials(settings: SecuritySettings, world: World | None) -> Credentials | OAuthCredentials:
+def _credentials(settings: SecuritySettings, read: Callable[[str], bytes] | None, world: World | None) -> Credentials | OAuthCredentials:
     mechanism = settings.sasl_mechanism
     if mechanism == OAUTHBEARER:
-        return OAuthCredentials(_tokens(settings, world))
-    for other in ("sasl_oauth_token", *_ENDPOINT):
+        for of_others in ("sasl_plain_username", "sasl_plain_password"):
+            if getattr(settings, of_others) is not None:
+                raise _invalid(f"{key_of(of_others)} has no effect with sasl.mechanism=OAUTHBEARER, which has tokens")
+        return OAuthCredentials(token_source(settings, read, world))
+    for other in ("sasl_oauth_token", *ENDPOINT):
         if getattr(settings, other) is not None:
             raise _invalid(f"{key_of(other)} has no effect with sasl.mechanism={mechanism}: set OAUTHBEARER, or leave it out")
     if mechanism not in MECHANISMS:
@@ -139,35 +138,6 @@ def _credentials(settings: SecuritySettings, world: World | None) -> Credentials
             f"sasl.mechanism={mechanism} needs a name and a password: sasl.jaas.config, or sasl.plain.username and sasl.plain.password"
         )
     return Credentials(mechanism, name, password, by_token=by_token)
-
-
-def _tokens(settings: SecuritySettings, world: World | None) -> Callable[[], object]:
-    """Returns the source of tokens."""
-    for name in _NAMED:
-        if getattr(settings, name) is not None:
-            raise _invalid(f"{key_of(name)} has no effect with sasl.mechanism=OAUTHBEARER, which has tokens")
-    url, given = settings.sasl_oauthbearer_token_endpoint_url, settings.sasl_oauth_token
-    if given is not None:
-        for name in _ENDPOINT:
-            if getattr(settings, name) is not None:
-                raise _invalid(f"sasl_oauth_token and {key_of(name)} exclude each other: tokens come from one of them")
-        return given
-    client_id, client_secret = (
-        settings.sasl_oauthbearer_client_credentials_client_id,
-        settings.sasl_oauthbearer_client_credentials_client_secret,
-    )
-    if url is None or client_id is None or client_secret is None:
-        keys = ", ".join(map(key_of, _ENDPOINT[:3]))
-        raise _invalid(f"sasl.mechanism=OAUTHBEARER needs sasl_oauth_token, a function that gives a token, or all of {keys}")
-    problem = check_endpoint(url)
-    if problem is not None:
-        raise _invalid(f"{key_of(_ENDPOINT[0])}: {problem}")
-    if world is None or world.fetch is None:
-        raise _invalid(f"{key_of(_ENDPOINT[0])}: nothing can be fetched here")
-    scope = settings.sasl_oauthbearer_scope
-    return TokenEndpoint(
-        world.fetch, world.clock.monotonic_ms, url=url, client_id=client_id, client_secret=client_secret, scope=scope
-    ).newest  # fmt: skip
 
 
 def _of_jaas(config: Secret, mechanism: str) -> tuple[str | None, Secret | None, bool]:

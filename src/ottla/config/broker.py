@@ -6,6 +6,7 @@ with. ``[]`` always gives the value in force, so code that reads it when it is n
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from enum import IntEnum
@@ -146,6 +147,12 @@ class BrokerConfig:
         before = self._dynamic_own, self._dynamic_default
         self._dynamic_own, self._dynamic_default = _parsed(own), _parsed(default)
         return before != (self._dynamic_own, self._dynamic_default)
+
+    def with_dynamic(self, *, own: Mapping[str, str], default: Mapping[str, str]) -> BrokerConfig:
+        """Returns what the broker was started with, under these dynamic values."""
+        other = copy.copy(self)
+        other.set_dynamic(own=own, default=default)
+        return other
 
     def overridden(self) -> Iterator[tuple[str, str, str, str]]:
         """Yields what the broker was started with and a dynamic value takes precedence of.

@@ -15,7 +15,7 @@ from ottla.config.keys.dynamic import CLEANER_THREADS, OF_LISTENERS, THREADS
 from ottla.config.keys.server import PER_IP, PER_IP_OVERRIDES, check_per_ip
 from ottla.config.registry import SEGMENT_BYTES_MIN
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import EndpointImage
+from ottla.metadata.image import ClusterImage, EndpointImage
 
 ENABLED_MECHANISMS: Final = "sasl.enabled.mechanisms"
 LISTENERS: Final = "listeners"
@@ -49,8 +49,6 @@ def check_broker_values(changed: Mapping[str, Any], config: BrokerConfig, endpoi
             _check_threads(name, changed[name], config[name])
     if changed.get("log.segment.bytes", SEGMENT_BYTES_MIN) < SEGMENT_BYTES_MIN:
         raise _refused(f"log.segment.bytes={changed['log.segment.bytes']} is below {SEGMENT_BYTES_MIN}")
-    if PER_IP in changed or PER_IP_OVERRIDES in changed:
-        _check_per_ip(*(changed.get(name, config[name]) for name in (PER_IP, PER_IP_OVERRIDES)))
     threads, buffer = (changed.get(name, config[name]) for name in (CLEANER_THREADS, CLEANER_BUFFER))
     if {CLEANER_THREADS, CLEANER_BUFFER} & changed.keys() and buffer // threads < CLEANER_BUFFER_BYTES_MIN:
         raise _refused(f"{CLEANER_BUFFER}={buffer} is below {CLEANER_BUFFER_BYTES_MIN} for each of {threads} cleaner threads")
@@ -72,11 +70,18 @@ def _is_of_tls(key: str) -> bool:
     return (own.startswith("ssl.") or ".ssl." in own) and own not in OF_LISTENERS
 
 
-def _check_per_ip(count: int, overrides: str) -> None:
-    try:
-        check_per_ip(count, overrides)
-    except KafkaError as error:
-        raise _refused(error.message) from None
+def check_addresses(image: ClusterImage, name: str, wanted: Mapping[str, str], config: BrokerConfig) -> None:
+    """Checks that each node would let some address in, were ``wanted`` the values of the broker ``name``, or under the empty name of all.
+
+    A value that is removed counts, too: no client could take that back. What a node has in its file is taken to be as in this one's.
+    """
+    default = image.broker_configs("") if name else wanted
+    for node in (name,) if name else ("", *map(str, {*image.brokers, *image.controllers})):
+        in_force = config.with_dynamic(own=wanted if node == name else image.broker_configs(node), default=default)
+        try:
+            check_per_ip(in_force[PER_IP], in_force[PER_IP_OVERRIDES])
+        except KafkaError as error:
+            raise _refused(error.message if node == name else f"broker {node} has values of its own: {error.message}") from None
 
 
 def _check_threads(name: str, wanted: int, current: int) -> None:

@@ -31,7 +31,8 @@ from ottla.config import (
 from ottla.config.broker import VALUE_ELSEWHERE
 from ottla.config.definition import parse_list
 from ottla.config.keys.dynamic import is_of_store
-from ottla.controller.broker_values import check_broker_values
+from ottla.config.keys.server import PER_IP, PER_IP_OVERRIDES
+from ottla.controller.broker_values import check_addresses, check_broker_values
 from ottla.controller.decided import Recorded
 from ottla.controller.eligibility import end_eligibility
 from ottla.controller.features import ELR_VERSION, MIN_ISR, check_min_isr_change
@@ -174,6 +175,8 @@ def _check_values(
         node = image.brokers.get(node_id) or image.controllers.get(node_id)
         values = {key: value for key, value in changed.items() if value is not None}
         _check_broker_values(values, config, {} if node is None else node.endpoints, is_default=not name)
+        if PER_IP in changed or PER_IP_OVERRIDES in changed:
+            check_addresses(image, name, wanted, config)
     elif resource_type == RESOURCE_GROUP:
         _check_group_values(wanted, config)
     else:

@@ -132,6 +132,8 @@ async def refused_first(
 
 
 async def _check_stores(parts: Parts, name: str, changed: Mapping[str, str | None], values: Mapping[str, str]) -> None:
+    if not name:
+        return  # stores are set for one broker: the controller refuses it
     if name != str(parts.node_id):
         if _is_controller_alone(parts.image, name):
             return  # no client reaches it: it looks itself, when the change is in force

@@ -218,7 +218,7 @@ class Gatekeeper(Part):
     def configure(self) -> None:
         """Applies the configuration's limits, which have changed; limits of new names apply once their addresses have been found."""
         self._use_limits()
-        if self._hosts.unknown:
+        if self._hosts.is_behind:
             eager.run(self._hosts.look_up(), self._looked_up)
 
     def _looked_up(self, _: None, error: BaseException | None) -> None:
@@ -315,14 +315,13 @@ class Gatekeeper(Part):
 
 
 def admission_limits(config: BrokerConfig, listeners: Iterable[str], hosts: NamedHosts) -> AdmissionLimits:
-    """Returns what the configuration says."""
+    """Returns what the configuration says. 0 for all addresses is passed over: no client could connect to take it back."""
+    overrides = {address: count for host, count in connections_by_host(config[OVERRIDES]).items() for address in hosts.addresses_of(host)}
     return AdmissionLimits(
         connections=config["max.connections"],
         creation_rate=config["max.connection.creation.rate"],
-        per_ip=config["max.connections.per.ip"],
-        per_ip_overrides={
-            address: count for host, count in connections_by_host(config[OVERRIDES]).items() for address in hosts.addresses_of(host)
-        },
+        per_ip=config["max.connections.per.ip"] if overrides else config["max.connections.per.ip"] or UNLIMITED,
+        per_ip_overrides=overrides,
         by_listener={
             name: ListenerLimits(
                 connections=_of_listener(config, name, "max.connections"),

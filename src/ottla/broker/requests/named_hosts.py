@@ -1,7 +1,8 @@
 """The addresses of the hosts that ``max.connections.per.ip.overrides`` names.
 
-Connections have addresses, so names are looked up: before the ports are bound, and when a change brings other names. All addresses of a
-name count, each with the limit of its own. An unknown host is logged and has no effect, and is looked up again at the next change.
+Connections have addresses, so names are looked up: before the ports are bound, and when the key changes, as in Kafka. All addresses of a
+name count, each with the limit of its own. An unknown host is logged, keeps the addresses that it had, and is looked up again at the next
+change of any key.
 """
 
 from __future__ import annotations
@@ -27,16 +28,22 @@ class NamedHosts:
         self._network = network
         self._config = config
         self._found: dict[str, Sequence[str]] = {}
+        self._looked_up = ""
+        """The value whose names were looked up last."""
 
     @property
-    def unknown(self) -> list[str]:
-        """Names whose addresses have not been found."""
-        hosts = connections_by_host(self._config[OVERRIDES])
-        return [host for host in hosts if not is_address(host) and host not in self._found]
+    def is_behind(self) -> bool:
+        """True when the value has changed since, or has a name whose addresses have not been found."""
+        return self._config[OVERRIDES] != self._looked_up or any(host not in self._found for host in self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        return [host for host in connections_by_host(self._config[OVERRIDES]) if not is_address(host)]
 
     async def look_up(self) -> None:
-        """Finds the addresses of the names that have none yet."""
-        for host in self.unknown:
+        """Finds the addresses that the names have now."""
+        self._looked_up = self._config[OVERRIDES]
+        for host in self._names:
             try:
                 self._found[host] = await self._network.addresses_of(host)
             except OSError as error:

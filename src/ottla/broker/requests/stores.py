@@ -12,7 +12,6 @@ that is in force.
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -56,8 +55,7 @@ class TlsStores(Part):
         listeners = sorted({listener for key in changed if (listener := listener_of(key)) is not None})
         if not listeners:
             return
-        config = copy.copy(self._config)
-        config.set_dynamic(own=wanted, default={})
+        config = self._config.with_dynamic(own=wanted, default={})
         for listener in listeners:
             if listener not in self._gate.servers and listener not in self._between:
                 raise _refused(f"{LISTENER}{listener.lower()}.ssl.*: this node has no listener of that name that speaks TLS")

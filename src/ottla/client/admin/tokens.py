@@ -108,7 +108,7 @@ _WAYS_OUT: Final = {
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: (
         "this broker, or the controller, has no delegation.token.secret.key: set the same on every node, and restart them"
     ),
-    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "CREATE_TOKENS on the user is needed",
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED: "a token of another owner needs CREATE_TOKENS on that user",
     ErrorCode.DELEGATION_TOKEN_NOT_FOUND: "there is no such token",
     ErrorCode.DELEGATION_TOKEN_EXPIRED: "the token has expired",
     ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: "the token's owner and its renewers may do that",
