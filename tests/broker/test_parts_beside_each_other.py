@@ -638,11 +638,15 @@ def test_a_deleted_replica_is_removed_however_long_its_renaming_takes() -> None:
         disk = broker.machine.disk
         disk.slow.append(Slow("rename", "/t-0", 5000))
         deleting = asyncio.ensure_future(delete(broker, "t"))
-        await asyncio.sleep(3)  # several rounds of housekeeping
-        assert "t-0" in await disk.list_dir("/data")
-        await deleting
-        await asyncio.sleep(5)
-        assert not [name for name in await disk.list_dir("/data") if name.startswith("t-0")]
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while disk.slow:  # until the renaming has begun
+                await asyncio.sleep(0.01)
+            assert broker.broker is not None
+            await broker.broker.partitions.remove_departed()
+            assert "t-0" in await disk.list_dir("/data")
+            await deleting
+            while [name for name in await disk.list_dir("/data") if name.startswith("t-0")]:
+                await asyncio.sleep(0.1)
 
     play(act)
 
@@ -864,7 +868,6 @@ def test_no_checkpoint_names_a_deleted_topic_when_its_files_go() -> None:
     async def act(broker: SimBroker) -> None:
         await create(broker, "t")
         await send(broker, "t", [(None, b"x")] * 10)
-        await asyncio.sleep(70)  # the checkpoints are written
         disk = broker.machine.disk
 
         def checkpoints() -> list[str]:
@@ -874,7 +877,9 @@ def test_no_checkpoint_names_a_deleted_topic_when_its_files_go() -> None:
             if operation == "rename" and path == "/data/t-0":
                 named.append(checkpoints())
 
-        assert checkpoints()
+        async with asyncio.timeout(WAIT_SECONDS_MAX):
+            while not checkpoints():
+                await asyncio.sleep(1)
         disk.on_step = near
         await delete(broker, "t")
 

@@ -41,6 +41,7 @@ class Departures:
             self._undeleted.append((directory, key))
 
     async def delete_all(self, lying: Mapping[TopicPartition, LogDirectory]) -> None:
+        """Deletes replicas that are not open, each in its directory."""
         for key, directory in lying.items():
             await self.delete(directory, key)
 
@@ -87,7 +88,7 @@ class Departures:
 
 
 def unique_name(random: Random) -> str:
-    """Returns what sets the name of a renamed directory apart from all others."""
+    """Returns what sets the name of a directory apart from all others, of the same replica, too."""
     return f"{random.getrandbits(128):032x}"
 
 

@@ -100,7 +100,7 @@ class PartitionStore(Part):
         await self._take_roles(changes, slices)
         leaving = [partition async for partition in self._retire(delta.deleted_topics, changes, slices)]
         lying = self._forget_unopened(delta.deleted_topics, changes)
-        if leaving or lying:  # first: after a crash, a later topic of that name must not miss its records, or recover from where it ended
+        if leaving or lying:  # first: what a crash leaves in them would count for a later topic of that name
             await self._try_to_write_checkpoints()
         for partition in leaving:
             await partition.stand_still(partial(self._discard, partition))
@@ -352,7 +352,7 @@ class PartitionStore(Part):
         )  # fmt: skip
 
     async def _retire(self, gone: Iterable[TopicImage], changes: Changes, slices: Slices) -> AsyncIterator[Partition]:
-        """Yields the open partitions that are no longer this broker's, which are in use no longer."""
+        """Yields the open partitions that are no longer this broker's; they are out of use by then."""
         for partition in moved_away(changes, self.by_name, self._node_id):
             del self.by_name[partition.topic][partition.index]
             partition.retire()
@@ -375,7 +375,7 @@ class PartitionStore(Part):
         return {key: place for key, place in places.items() if place is not None and not place.is_failed}
 
     async def _give_up(self, partition: Partition, keep: Keep) -> None:
-        """Gives the partition up, which is open no longer: what is to ``keep`` is kept."""
+        """Closes the partition and leaves its files where they are: ``keep`` takes note of that."""
         del self.by_name[partition.topic][partition.index]
         partition.retire()
         await partition.stand_still(partial(self._discard, partition, keep))
