@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import cast
 
-from ottla.broker.requests.named_hosts import NamedHosts
+from ottla.broker.requests.named_hosts import OVERRIDES, NamedHosts
 from ottla.config import BrokerConfig
-from ottla.config.keys.server import PER_IP_OVERRIDES
 from ottla.net.passing import PassingNetwork
 from ottla.ports import Network
 
@@ -28,7 +27,7 @@ class Names(PassingNetwork):
 
 def test_a_name_has_the_addresses_of_the_last_change() -> None:
     """Once found, they stayed until a restart, also where the name was taken out and set again."""
-    config, network = BrokerConfig({PER_IP_OVERRIDES: "host:9,192.0.2.9:1,later:3"}), Names({"host": ("192.0.2.1", "2001:DB8::1")})
+    config, network = BrokerConfig({OVERRIDES: "host:9,192.0.2.9:1,later:3"}), Names({"host": ("192.0.2.1", "2001:DB8::1")})
     hosts = NamedHosts(network, config)
     assert hosts.is_behind
     asyncio.run(hosts.look_up())
@@ -36,13 +35,13 @@ def test_a_name_has_the_addresses_of_the_last_change() -> None:
     assert hosts.is_behind, "one name was not found"
 
     network.known = {"host": ("192.0.2.7",), "later": ("192.0.2.8",)}
-    config.set_dynamic(own={}, default={PER_IP_OVERRIDES: "host:10,later:3"})
+    config.set_dynamic(own={}, default={OVERRIDES: "host:10,later:3"})
     asyncio.run(hosts.look_up())
     assert (hosts.addresses_of("host"), hosts.addresses_of("later")) == (["192.0.2.7"], ["192.0.2.8"])
     assert not hosts.is_behind
 
     network.known = {}
-    config.set_dynamic(own={}, default={PER_IP_OVERRIDES: "host:11"})
+    config.set_dynamic(own={}, default={OVERRIDES: "host:11"})
     assert hosts.is_behind
     asyncio.run(hosts.look_up())
     assert hosts.addresses_of("host") == ["192.0.2.7"], "it keeps the addresses that it had"

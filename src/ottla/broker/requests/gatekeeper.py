@@ -19,7 +19,7 @@ from ottla.broker.requests.gate import Forward
 from ottla.broker.requests.key_sets import KeySet
 from ottla.broker.requests.listener_security import Protocol, enabled_mechanisms, oauth_urls, read_tls, used_protocols
 from ottla.broker.requests.listeners import ListenerAddress
-from ottla.broker.requests.named_hosts import NamedHosts
+from ottla.broker.requests.named_hosts import OVERRIDES, NamedHosts
 from ottla.broker.requests.router import Router
 from ottla.broker.requests.service import Service
 from ottla.broker.requests.threshold import Threshold
@@ -28,7 +28,6 @@ from ottla.broker.roles import Role
 from ottla.broker.tasks import eager
 from ottla.config import BrokerConfig
 from ottla.config.forms import connections_by_host
-from ottla.config.keys.server import PER_IP, PER_IP_OVERRIDES
 from ottla.loggers import get_logger
 from ottla.metadata.delta import ImageDelta
 from ottla.metadata.image import CONNECTION_RATE, QuotaEntity
@@ -317,12 +316,11 @@ class Gatekeeper(Part):
 
 def admission_limits(config: BrokerConfig, listeners: Iterable[str], hosts: NamedHosts) -> AdmissionLimits:
     """Returns what the configuration says. 0 for all addresses is passed over: no client could connect to take it back."""
-    by_host = connections_by_host(config[PER_IP_OVERRIDES])
-    overrides = {address: count for host, count in by_host.items() for address in hosts.addresses_of(host)}
+    overrides = {address: count for host, count in connections_by_host(config[OVERRIDES]).items() for address in hosts.addresses_of(host)}
     return AdmissionLimits(
         connections=config["max.connections"],
         creation_rate=config["max.connection.creation.rate"],
-        per_ip=config[PER_IP] if overrides else config[PER_IP] or UNLIMITED,
+        per_ip=config["max.connections.per.ip"] if overrides else config["max.connections.per.ip"] or UNLIMITED,
         per_ip_overrides=overrides,
         by_listener={
             name: ListenerLimits(
