@@ -54,6 +54,26 @@ def test_an_event_with_a_traceback_and_foreign_text_is_one_line_of_text() -> Non
     assert r"ValueError: one\ntwo" in line
 
 
+ONE_WRITE = r"""
+import sys, structlog
+from ottla.cli.logging import configure_logging
+class Writes:
+    isatty, flush, write = (lambda self: False), (lambda self: None), (lambda self, text: print(repr(text)))
+sys.stderr = Writes()
+configure_logging("info", json=sys.argv[1] == "json")
+structlog.get_logger().info("whole")
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_line_is_written_with_its_end(form: str) -> None:
+    """A broker that was killed in between left half a line, which the next start's first one continued."""
+    done = subprocess.run([sys.executable, "-c", ONE_WRITE, form], capture_output=True, text=True, timeout=60, check=True)
+    [written] = done.stdout.splitlines()
+    assert "whole" in written
+    assert written.endswith(r"\n'")
+
+
 UNWRITABLE = r"""
 import os, pty, sys, structlog
 from ottla.cli.logging import configure_logging

@@ -36,7 +36,11 @@ def test_a_partition_moves_with_its_records_and_its_leader_goes_with_its_replica
                     return cluster.nodes[1].partitions.find("t", 0) is not None
 
                 await eventually_is(is_open_on_1, False)
-                assert not (tmp_path / "node-1" / "t-0").exists(), "its directory is renamed, and removed later"
+
+                async def is_on_disk_of_1() -> bool:
+                    return (tmp_path / "node-1" / "t-0").exists()
+
+                await eventually_is(is_on_disk_of_1, False)
                 await send(cluster, b"after")
                 await cluster.stop(3)
                 await eventually_is(replicas, ((3, 2), 2))

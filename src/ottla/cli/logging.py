@@ -53,7 +53,8 @@ def configure_logging(level: str, *, json: bool | None = None, node_id: int | No
             *rendering,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),  # the level is decided logger by logger
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lines(sys.stderr))),
+        # A line is one write: no end of the process, and no other process at that stream, comes between it and its end.
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Lines(sys.stderr))),
         cache_logger_on_first_use=True,
     )
 
